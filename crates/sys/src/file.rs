@@ -1,0 +1,127 @@
+//! Descriptors and positional I/O.
+
+use crate::syscall::{Errno, checked, nr};
+
+/// A descriptor of zpager's own. Never closed by dropping: the agent's descriptors last as long as their process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fd(pub i32);
+
+/// `AT_FDCWD`.
+const HERE: usize = -100isize as usize;
+
+impl Fd {
+    /// Opens `path`, which ends in a zero byte, close-on-exec.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open(path: &[u8], flags: u32) -> Result<Fd, Errno> {
+        debug_assert_eq!(path.last(), Some(&0));
+        let flags = (flags | nr::O_CLOEXEC) as usize;
+        // SAFETY: the path is a C string that outlives the call.
+        let fd = unsafe { checked(nr::__NR_openat, [HERE, path.as_ptr() as usize, flags, 0]) }?;
+        Ok(Fd(fd as i32))
+    }
+
+    /// Closes the descriptor.
+    pub fn close(self) {
+        // SAFETY: the caller owns the descriptor and uses it no more.
+        let _ = unsafe { checked(nr::__NR_close, [self.0 as usize]) };
+    }
+
+    /// Moves the descriptor to a number of at least `least`, where programs seldom look.
+    #[must_use]
+    pub fn moved_up(self, least: usize) -> Fd {
+        let duplicate = nr::F_DUPFD_CLOEXEC as usize;
+        // SAFETY: a duplicate of an own descriptor.
+        match unsafe { checked(nr::__NR_fcntl, [self.0 as usize, duplicate, least]) } {
+            Ok(fd) => {
+                self.close();
+                Fd(fd as i32)
+            }
+            Err(_) => self,
+        }
+    }
+
+    /// Reads up to `buffer.len()` bytes at the file's position.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read(self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: the buffer is the caller's for the call.
+        unsafe {
+            checked(nr::__NR_read, [self.0 as usize, buffer.as_mut_ptr() as usize, buffer.len()])
+        }
+    }
+
+    /// Reads the whole of `buffer` at `offset`.
+    ///
+    /// # Errors
+    /// The kernel's; `EIO` where the file ends early.
+    pub fn read_exact_at(self, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        let at = buffer.as_mut_ptr() as usize;
+        // SAFETY: the kernel writes only within the buffer.
+        unsafe { self.transfer(nr::__NR_pread64, offset, at, buffer.len()) }
+    }
+
+    /// Writes the whole of `data` at `offset`.
+    ///
+    /// # Errors
+    /// The kernel's; `EIO` where nothing could be written.
+    pub fn write_all_at(self, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        // SAFETY: the kernel only reads the data.
+        unsafe { self.transfer(nr::__NR_pwrite64, offset, data.as_ptr() as usize, data.len()) }
+    }
+
+    /// Repeats a positional transfer until all bytes are done.
+    ///
+    /// # Safety
+    /// `at..at + bytes` is memory that the call may read or write.
+    unsafe fn transfer(
+        self,
+        number: u32,
+        offset: u64,
+        at: usize,
+        bytes: usize,
+    ) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < bytes {
+            let arguments = [self.0 as usize, at + done, bytes - done, offset as usize + done];
+            // SAFETY: within the caller's memory.
+            match unsafe { checked(number, arguments) } {
+                Ok(0) => return Err(Errno(5)),
+                Ok(moved) => done += moved,
+                Err(Errno(4)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the disk space of a part back, where the file system can.
+    pub fn punch(self, offset: u64, bytes: u64) {
+        const PUNCH_HOLE_KEEP_SIZE: usize = 0x02 | 0x01;
+        let arguments = [self.0 as usize, PUNCH_HOLE_KEEP_SIZE, offset as usize, bytes as usize];
+        // SAFETY: the range is the caller's.
+        let _ = unsafe { checked(nr::__NR_fallocate, arguments) };
+    }
+
+    /// Maps `bytes` of the file, shared.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn map_shared(self, bytes: usize) -> Result<*mut u8, Errno> {
+        let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
+        let arguments = [0, bytes, protection, nr::MAP_SHARED as usize, self.0 as usize, 0];
+        // SAFETY: a new mapping touches nothing that exists.
+        unsafe { checked(nr::__NR_mmap, arguments) }.map(|base| base as *mut u8)
+    }
+
+    /// Length of the file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn length_bytes(self) -> Result<usize, Errno> {
+        // SAFETY: SEEK_END on an own descriptor.
+        unsafe { checked(nr::__NR_lseek, [self.0 as usize, 0, nr::SEEK_END as usize]) }
+    }
+}

@@ -1,0 +1,102 @@
+//! Stretches of address space of zpager's own.
+//!
+//! They are private, zero until touched, cost RAM only where touched, are left
+//! out of core dumps, never become huge pages (which would cost RAM that nobody
+//! touched), and lie where neither the loader, nor the heap, nor the usual
+//! runtimes look for room, so that they do not join a mapping of the program.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::syscall::{Errno, checked, nr};
+
+/// Where the search for room begins. Exactly there, as [`is_own`] goes by the address.
+const FIRST_HINT: usize = 0x2a00_0000_0000;
+static NEXT_HINT: AtomicUsize = AtomicUsize::new(FIRST_HINT);
+
+/// Places that are tried for one mapping.
+const TRIES_MAX: u32 = 64;
+const EEXIST: Errno = Errno(17);
+
+/// Room left between two mappings, so that they stay mappings of their own.
+const GAP_BYTES: usize = 1 << 20;
+
+/// One mapping. It is never given back: the agent lives as long as its process.
+#[derive(Debug, Clone, Copy)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping is memory that any thread may reach; who may touch it when is the owner's concern.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Reserves `bytes`, rounded up to whole pages, readable and writable.
+    ///
+    /// # Errors
+    /// The kernel's, `ENOMEM` above all.
+    pub fn reserve(bytes: usize) -> Result<Mapping, Errno> {
+        let bytes = bytes.next_multiple_of(crate::PAGE_BYTES);
+        let base = (0..TRIES_MAX).find_map(|_| map_at_hint(bytes).transpose());
+        let base = base.unwrap_or(Err(Errno(12)))?;
+        for advice in [nr::MADV_DONTDUMP, nr::MADV_NOHUGEPAGE] {
+            // SAFETY: advice about the mapping just made; a kernel that knows it not refuses harmlessly.
+            let _ = unsafe { checked(nr::__NR_madvise, [base, bytes, advice as usize]) };
+        }
+        let base = NonNull::new(base as *mut u8).ok_or(Errno(12))?;
+        Ok(Mapping { base, bytes })
+    }
+
+    /// First byte.
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Start address.
+    pub fn start(&self) -> usize {
+        self.base.as_ptr() as usize
+    }
+
+    /// Gives the RAM of a part back; it reads as zeros afterwards.
+    pub fn release(&self, offset: usize, bytes: usize) {
+        debug_assert!(offset + bytes <= self.bytes);
+        drop_pages(self.start() + offset, bytes);
+    }
+}
+
+/// Maps at the next hint; `None` when something lies there already.
+fn map_at_hint(bytes: usize) -> Result<Option<usize>, Errno> {
+    let step_bytes = (bytes + GAP_BYTES).next_multiple_of(GAP_BYTES);
+    let hint = NEXT_HINT.fetch_add(step_bytes, Relaxed);
+    let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
+    let flags = nr::MAP_PRIVATE | nr::MAP_ANONYMOUS | nr::MAP_NORESERVE | nr::MAP_FIXED_NOREPLACE;
+    let arguments = [hint, bytes, protection, flags as usize, usize::MAX, 0];
+    // SAFETY: a new mapping that replaces nothing.
+    match unsafe { checked(nr::__NR_mmap, arguments) } {
+        Ok(base) => Ok(Some(base)),
+        Err(EEXIST) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// `MADV_DONTNEED` on memory of zpager's own.
+fn drop_pages(start: usize, bytes: usize) {
+    // SAFETY: within a mapping of zpager's own, whose owner asked for it.
+    let _ = unsafe { checked(nr::__NR_madvise, [start, bytes, nr::MADV_DONTNEED as usize]) };
+}
+
+/// Whether a range meets zpager's own mappings.
+pub fn meets_own(start: usize, bytes: usize) -> bool {
+    start < NEXT_HINT.load(Relaxed) && start.saturating_add(bytes) > FIRST_HINT
+}
+
+/// Whether an address lies where zpager's own mappings are put.
+pub fn is_own(address: usize) -> bool {
+    (FIRST_HINT..NEXT_HINT.load(Relaxed)).contains(&address)
+}

@@ -1,0 +1,81 @@
+//! Who we are, and the end.
+
+use crate::syscall::{Errno, checked, nr};
+
+/// The process.
+pub fn pid() -> i32 {
+    // SAFETY: asks, changes nothing.
+    unsafe { checked(nr::__NR_getpid, []) }.unwrap_or(0) as i32
+}
+
+/// The thread.
+pub fn tid() -> i32 {
+    // SAFETY: asks, changes nothing.
+    unsafe { checked(nr::__NR_gettid, []) }.unwrap_or(0) as i32
+}
+
+/// Whether thread `tid` of process `pid` still exists.
+pub fn thread_exists(pid: i32, tid: i32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let asked = unsafe { checked(nr::__NR_tgkill, [pid as usize, tid as usize, 0]) };
+    asked != Err(Errno(3))
+}
+
+/// Sends `signal` to the calling thread.
+pub fn raise(signal: u32) {
+    // SAFETY: what the signal does to this process is what the caller wants.
+    let _ = unsafe { checked(nr::__NR_tgkill, [pid() as usize, tid() as usize, signal as usize]) };
+}
+
+/// Ends the process.
+pub fn exit_group(status: i32) -> ! {
+    loop {
+        // SAFETY: ends everything.
+        let _ = unsafe { checked(nr::__NR_exit_group, [status as usize]) };
+    }
+}
+
+/// The soft limit of open descriptors.
+pub fn descriptor_limit() -> usize {
+    let mut limits = [0u64; 2];
+    const NOFILE: usize = 7;
+    // SAFETY: the kernel writes the two words.
+    let asked =
+        unsafe { checked(nr::__NR_prlimit64, [0, NOFILE, 0, limits.as_mut_ptr() as usize]) };
+    if asked.is_ok() { limits[0].min(1 << 20) as usize } else { 1024 }
+}
+
+/// Writes words into memory of this very process that may not be mapped.
+///
+/// # Errors
+/// `EFAULT` where a part is not writable.
+pub fn poke(address: usize, words: &[usize]) -> Result<(), Errno> {
+    let bytes = size_of_val(words);
+    // SAFETY: the kernel only reads the words; what it writes is the program's, which asked for it.
+    unsafe { across(nr::__NR_process_vm_writev, words.as_ptr() as usize, address, bytes) }
+}
+
+/// Reads memory of this very process that may not be mapped.
+///
+/// # Errors
+/// `EFAULT` where a part is not readable.
+pub fn peek(address: usize, out: &mut [u8]) -> Result<(), Errno> {
+    // SAFETY: the kernel writes into `out` alone.
+    unsafe { across(nr::__NR_process_vm_readv, out.as_mut_ptr() as usize, address, out.len()) }
+}
+
+/// Copies between memory of ours and memory that may not be mapped, by way of the kernel.
+///
+/// # Safety
+/// What `number` writes to is the caller's to write.
+unsafe fn across(number: u32, ours: usize, theirs: usize, bytes: usize) -> Result<(), Errno> {
+    let local = [ours, bytes];
+    let remote = [theirs, bytes];
+    let arguments = [tid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0];
+    // SAFETY: the caller's promise.
+    match unsafe { checked(number, arguments) } {
+        Ok(copied) if copied == bytes => Ok(()),
+        Ok(_) => Err(Errno(14)),
+        Err(error) => Err(error),
+    }
+}

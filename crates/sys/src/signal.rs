@@ -1,0 +1,311 @@
+//! Signals as the kernel sees them: actions, masks, alternate stacks, and the
+//! frame that it builds on a stack when it delivers one.
+//!
+//! Source: arch/x86/include/uapi/asm/{sigcontext,ucontext,signal}.h and
+//! arch/x86/kernel/signal_64.c (`x64_setup_rt_frame`).
+
+use crate::syscall::{Errno, checked, nr};
+
+/// The bad-memory signal that userfaultfd sends.
+pub const SIGBUS: u32 = 7;
+/// The signal that Syscall User Dispatch sends.
+pub const SIGSYS: u32 = 31;
+/// Highest signal number.
+pub const SIGNALS: usize = 64;
+
+/// Handler value: the default action.
+pub const SIG_DFL: usize = 0;
+/// Handler value: ignored.
+pub const SIG_IGN: usize = 1;
+/// Run on the alternate stack.
+pub const SA_ONSTACK: u64 = 0x0800_0000;
+/// Back to the default action when delivered.
+pub const SA_RESETHAND: u64 = 0x8000_0000;
+/// The signal itself is not blocked while it is handled.
+pub const SA_NODEFER: u64 = 0x4000_0000;
+/// Three-argument handler.
+pub const SA_SIGINFO: u64 = 4;
+/// A restorer is given.
+pub const SA_RESTORER: u64 = 0x0400_0000;
+/// Interrupted calls are made again.
+pub const SA_RESTART: u64 = 0x1000_0000;
+/// `ss_flags`: no alternate stack.
+pub const SS_DISABLE: i32 = 2;
+/// `ss_flags`: on it now.
+pub const SS_ONSTACK: i32 = 1;
+
+/// A set of signals, bit `n - 1` for signal `n`.
+pub type Mask = u64;
+
+/// The set of one signal.
+pub const fn only(signal: u32) -> Mask {
+    1 << (signal - 1)
+}
+
+/// The two signals that are never in a thread's real mask while it is managed.
+pub const OURS: Mask = only(SIGBUS) | only(SIGSYS);
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Action {
+    /// Address of the handler, or [`SIG_DFL`], [`SIG_IGN`].
+    pub handler: usize,
+    /// `SA_*`.
+    pub flags: u64,
+    /// Address of the code that makes `rt_sigreturn`.
+    pub restorer: usize,
+    /// Blocked while the handler runs.
+    pub mask: Mask,
+}
+
+/// `stack_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct AlternateStack {
+    /// Lowest address.
+    pub start: usize,
+    /// `SS_*`.
+    pub flags: i32,
+    /// Length.
+    pub bytes: usize,
+}
+
+impl AlternateStack {
+    /// No alternate stack.
+    pub const NONE: Self = AlternateStack { start: 0, flags: SS_DISABLE, bytes: 0 };
+
+    /// Whether a stack pointer lies on it.
+    pub fn holds(&self, stack_pointer: usize) -> bool {
+        self.flags & SS_DISABLE == 0
+            && stack_pointer > self.start
+            && stack_pointer - self.start <= self.bytes
+    }
+}
+
+/// `siginfo_t`: the words that are looked at, and the rest.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Info {
+    /// Signal number.
+    pub signal: i32,
+    /// `si_errno`.
+    pub errno: i32,
+    /// `si_code`.
+    pub code: i32,
+    _padding: i32,
+    /// The union: of a fault, the first word is the address; of a queued signal, the second is the value.
+    pub words: [usize; 14],
+}
+
+/// `struct sigcontext` of x86-64: the interrupted thread's registers.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)] // The names are the registers'.
+pub struct Registers {
+    pub r8: usize,
+    pub r9: usize,
+    pub r10: usize,
+    pub r11: usize,
+    pub r12: usize,
+    pub r13: usize,
+    pub r14: usize,
+    pub r15: usize,
+    pub rdi: usize,
+    pub rsi: usize,
+    pub rbp: usize,
+    pub rbx: usize,
+    pub rdx: usize,
+    pub rax: usize,
+    pub rcx: usize,
+    pub rsp: usize,
+    pub rip: usize,
+    pub eflags: usize,
+    pub segments: usize,
+    pub error: usize,
+    pub trap: usize,
+    pub old_mask: usize,
+    pub cr2: usize,
+    /// Address of the floating-point state within the frame, or 0 for the initial state.
+    pub fpstate: usize,
+    pub reserved: [usize; 8],
+}
+
+impl Registers {
+    /// The arguments of a system call.
+    pub fn arguments(&self) -> [usize; 6] {
+        [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9]
+    }
+}
+
+/// `struct ucontext` as the kernel lays it out.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Context {
+    /// `uc_flags`.
+    pub flags: usize,
+    /// `uc_link`.
+    pub link: usize,
+    /// The alternate stack, restored by `rt_sigreturn`.
+    pub stack: AlternateStack,
+    /// Registers.
+    pub registers: Registers,
+    /// The mask, restored by `rt_sigreturn`.
+    pub mask: Mask,
+}
+
+/// `struct rt_sigframe`: what lies at the stack pointer when a handler begins.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Frame {
+    /// Where the handler returns to.
+    pub restorer: usize,
+    /// The interrupted state.
+    pub context: Context,
+    /// The signal's particulars.
+    pub info: Info,
+}
+
+/// `FP_XSTATE_MAGIC1`, at `sw_reserved` in the legacy area.
+const XSTATE_MAGIC: u32 = 0x4650_5853;
+const SOFTWARE_BYTES_AT: usize = 464;
+const LEGACY_BYTES: usize = 512;
+/// More than any x86-64 processor's state with AMX; a frame that says more is not one.
+const FPSTATE_BYTES_MAX: usize = 16384;
+const RED_ZONE_BYTES: usize = 128;
+
+/// Length of the floating-point state at `address`, with what the kernel wrote behind it.
+///
+/// # Safety
+/// `address` is the `fpstate` of a frame that the kernel built and that is readable.
+pub unsafe fn fpstate_bytes(address: usize) -> usize {
+    let at = (address + SOFTWARE_BYTES_AT) as *const u32;
+    // SAFETY: the legacy area of 512 bytes is always there.
+    let (magic, extended_bytes) = unsafe { (at.read_unaligned(), at.add(1).read_unaligned()) };
+    if magic == XSTATE_MAGIC {
+        (extended_bytes as usize).clamp(LEGACY_BYTES, FPSTATE_BYTES_MAX)
+    } else {
+        LEGACY_BYTES
+    }
+}
+
+/// Where a frame goes on a stack, and how much of the stack it takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Address of the [`Frame`]; `rsp` of the handler.
+    pub frame: usize,
+    /// Address of the floating-point state, 0 if there is none.
+    pub fpstate: usize,
+    /// Length of the floating-point state.
+    pub fpstate_bytes: usize,
+    /// First byte above.
+    pub end: usize,
+}
+
+impl Place {
+    /// Room for a frame below `top`; below the red zone as well when `top` is a live stack pointer.
+    pub fn below(top: usize, is_live: bool, fpstate_bytes: usize) -> Place {
+        let end = if is_live { top - RED_ZONE_BYTES } else { top };
+        let fpstate = (end - fpstate_bytes) & !63;
+        let frame = ((fpstate - size_of::<Frame>()) & !15) - 8;
+        Place { frame, fpstate: if fpstate_bytes > 0 { fpstate } else { 0 }, fpstate_bytes, end }
+    }
+
+    /// Writes a frame with `context`'s state there.
+    ///
+    /// # Safety
+    /// `frame..end` is writable and nobody else's; `context` and the state it
+    /// points to are readable.
+    pub unsafe fn write(&self, restorer: usize, context: &Context, info: &Info) -> *mut Frame {
+        let frame = self.frame as *mut Frame;
+        // SAFETY: the caller's promise; the areas were laid out not to overlap.
+        unsafe {
+            if self.fpstate != 0 {
+                let source = context.registers.fpstate as *const u8;
+                source.copy_to_nonoverlapping(self.fpstate as *mut u8, self.fpstate_bytes);
+            }
+            frame.write(Frame { restorer, context: *context, info: *info });
+            (*frame).context.registers.fpstate = self.fpstate;
+        }
+        frame
+    }
+}
+
+/// Sets or asks the action of a signal.
+///
+/// # Errors
+/// `EINVAL` for a signal that has none.
+///
+/// # Safety
+/// A handler in `new` is code that may run whenever the signal comes.
+pub unsafe fn action(signal: u32, new: Option<&Action>) -> Result<Action, Errno> {
+    let mut old = Action::default();
+    let new = new.map_or(0, |action| core::ptr::from_ref(action) as usize);
+    let arguments = [signal as usize, new, (&raw mut old) as usize, 8];
+    // SAFETY: both structs are the kernel's layout; the rest is the caller's promise.
+    unsafe { checked(nr::__NR_rt_sigaction, arguments) }.map(|_| old)
+}
+
+/// Replaces the calling thread's mask and gives the old one.
+pub fn set_mask(mask: Mask) -> Mask {
+    let mut old: Mask = 0;
+    const SET: usize = 2;
+    let arguments = [SET, (&raw const mask) as usize, (&raw mut old) as usize, 8];
+    // SAFETY: both words are ours.
+    let _ = unsafe { checked(nr::__NR_rt_sigprocmask, arguments) };
+    old
+}
+
+/// The signals that are pending for the calling thread and its process, and blocked.
+pub fn pending() -> Mask {
+    let mut set: Mask = 0;
+    // SAFETY: the kernel writes one word.
+    let _ = unsafe { checked(nr::__NR_rt_sigpending, [(&raw mut set) as usize, 8]) };
+    set
+}
+
+/// Takes a signal away that is pending for the calling thread and blocked.
+pub fn discard(signal: u32) {
+    let mask = only(signal);
+    let at_once = [0u64; 2];
+    let arguments = [(&raw const mask) as usize, 0, at_once.as_ptr() as usize, 8];
+    // SAFETY: the kernel reads the two structs.
+    let _ = unsafe { checked(nr::__NR_rt_sigtimedwait, arguments) };
+}
+
+/// Sets the calling thread's alternate stack and gives the old one.
+///
+/// # Errors
+/// `EPERM` while the thread runs on the old one.
+///
+/// # Safety
+/// The stack is memory that is used for nothing else while it is set.
+pub unsafe fn set_alternate_stack(stack: &AlternateStack) -> Result<AlternateStack, Errno> {
+    let mut old = AlternateStack::NONE;
+    let arguments = [core::ptr::from_ref(stack) as usize, (&raw mut old) as usize];
+    // SAFETY: both structs are the kernel's layout; the rest is the caller's promise.
+    unsafe { checked(nr::__NR_sigaltstack, arguments) }.map(|_| old)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_the_kernel_s() {
+        assert_eq!(size_of::<Context>(), 40 + 256 + 8);
+        assert_eq!(size_of::<Info>(), 128);
+        assert_eq!(size_of::<Frame>(), 8 + 304 + 128);
+    }
+
+    #[test]
+    fn a_frame_is_aligned_as_a_call_would_leave_the_stack() {
+        for top in 0x10_0000..0x10_0040 {
+            let place = Place::below(top, true, 2696);
+            assert_eq!(place.frame % 16, 8);
+            assert_eq!(place.fpstate % 64, 0);
+            assert!(place.frame + size_of::<Frame>() <= place.fpstate);
+            assert!(place.fpstate + 2696 <= top - 128);
+        }
+    }
+}
