@@ -1,0 +1,188 @@
+//! What the `zpager` command and the agents inside the programs share: one
+//! mapping, [`Control`], made by the command and mapped by every agent.
+//!
+//! The command writes [`Settings`] before the first program starts; after that
+//! they never change. Everything else is atomics, each of which stands alone:
+//! a process may be killed between any two of them, so no field is ever
+//! "locked", and readers accept sums that are one update apart.
+//!
+//! Nothing here allocates, and the types are plain bytes, so that the mapping
+//! means the same in every process whatever built it. [`VERSION`] guards that.
+#![no_std]
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+mod counters;
+mod processes;
+
+pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
+pub use processes::{MAX_PROCESSES, ProcessSlot, Processes};
+
+/// First word of [`Control`].
+pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
+
+/// Version of the layout; command and agent travel together, so they must be equal.
+pub const VERSION: u32 = 1;
+
+/// The environment variable through which an agent finds the mapping: the path
+/// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
+pub const CONTROL_VARIABLE: &str = "ZPAGER_CONTROL";
+
+/// The value that travels with a queued SIGSYS when the supervisor asks a
+/// process to give back pages.
+pub const GIVE_BACK: usize = 0x7a70_6167;
+
+/// What the supervisor asks of a stopped thread when it enters an agent's image
+/// at [`Control::entry_offset`].
+///
+/// Registers at the entry: `rdi` this number, `rsi` the thread's id, `rdx` its
+/// stack pointer, `rcx` its fs base, `r8` its signal mask before the entry. The
+/// entry moves to a stack of the agent's own, so all threads of the process must
+/// be stopped and one entered at a time. It ends with `int3` and in `rax` 0 or a
+/// negative error number; the supervisor then restores every register.
+#[repr(u64)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// Manage the process, and this thread as its first.
+    Process = 1,
+    /// Manage one more thread of a process that is managed already.
+    Thread = 2,
+}
+
+/// What the user asked for. Written before the first program starts.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// The physical bytes that resident pages, pools and zpager's own data may take together.
+    pub budget_bytes: u64,
+    /// How many bytes the swap file may grow to; 0 without a store.
+    pub store_limit_bytes: u64,
+    /// Process id of the supervising command; the store and the cluster map are
+    /// reached through its descriptors, `/proc/PID/fd/N`.
+    pub supervisor_pid: i32,
+    /// The supervisor's descriptor of the swap file, or -1.
+    pub store_fd: i32,
+    /// The supervisor's descriptor of the cluster map (one `u32` a cluster), or -1.
+    pub clusters_fd: i32,
+    /// The supervisor's descriptor of the agent's own shared object.
+    pub agent_fd: i32,
+    /// The codec's number, as the codec crate gives it.
+    pub codec: u8,
+    /// Manage every program from its first instruction instead of when the budget comes near.
+    pub from_start: u8,
+    /// Lift pages by write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.
+    pub lift_by_copy: u8,
+    /// The store was opened for direct I/O: offsets, lengths and buffers are multiples of 4096.
+    pub store_direct: u8,
+}
+
+/// The shared mapping.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Control {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Set once the budget has come near: a program that starts from now on is managed at once.
+    pub pressure: AtomicU32,
+    /// What the user asked for.
+    pub settings: Settings,
+    /// Offset of the agent's activation entry from the start of its image, for
+    /// the supervisor to enter it; 0 until an agent has reported it.
+    pub entry_offset: AtomicU64,
+    /// Bytes that all managed processes hold together.
+    pub usage: Usage,
+    /// Counts of everything that happened, summed over all processes.
+    pub counters: Counters,
+    /// What the user has to be told.
+    pub events: Events,
+    /// The processes that hold bytes of the budget.
+    pub processes: Processes,
+}
+
+/// Physical bytes held, and the highest values seen.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Usage {
+    /// Resident pages of managed memory.
+    pub resident_bytes: AtomicU64,
+    /// Memory of the pools, with what they waste.
+    pub pool_bytes: AtomicU64,
+    /// Payload of the pools: sum of the compressed sizes in RAM.
+    pub payload_bytes: AtomicU64,
+    /// Indexes, queues, thread records and everything else of zpager's own.
+    pub metadata_bytes: AtomicU64,
+    /// Managed address space.
+    pub managed_bytes: AtomicU64,
+    /// Highest sum of resident, pool and metadata bytes.
+    pub peak_bytes: AtomicU64,
+    /// Highest `resident_bytes`.
+    pub peak_resident_bytes: AtomicU64,
+    /// Highest `pool_bytes`.
+    pub peak_pool_bytes: AtomicU64,
+    /// Highest `metadata_bytes`.
+    pub peak_metadata_bytes: AtomicU64,
+    /// Highest `managed_bytes`.
+    pub peak_managed_bytes: AtomicU64,
+}
+
+impl Usage {
+    /// Resident, pool and metadata bytes of all processes together.
+    pub fn total_bytes(&self) -> u64 {
+        self.resident_bytes.load(Relaxed)
+            + self.pool_bytes.load(Relaxed)
+            + self.metadata_bytes.load(Relaxed)
+    }
+
+    /// Raises the peaks to the present values.
+    pub fn note_peaks(&self) {
+        let pairs = [
+            (&self.resident_bytes, &self.peak_resident_bytes),
+            (&self.pool_bytes, &self.peak_pool_bytes),
+            (&self.metadata_bytes, &self.peak_metadata_bytes),
+            (&self.managed_bytes, &self.peak_managed_bytes),
+        ];
+        for (now, peak) in pairs {
+            raise(peak, now.load(Relaxed));
+        }
+        raise(&self.peak_bytes, self.total_bytes());
+    }
+}
+
+/// `fetch_max`, but without the locked instruction where the peak stands already.
+fn raise(peak: &AtomicU64, value: u64) {
+    if value > peak.load(Relaxed) {
+        peak.fetch_max(value, Relaxed);
+    }
+}
+
+impl Control {
+    /// A control block for one run.
+    pub fn new(settings: Settings) -> Self {
+        Control {
+            magic: MAGIC,
+            version: VERSION,
+            pressure: AtomicU32::new(0),
+            settings,
+            entry_offset: AtomicU64::new(0),
+            usage: Usage::default(),
+            counters: Counters::default(),
+            events: Events::default(),
+            processes: Processes::default(),
+        }
+    }
+
+    /// Whether the mapping was made by a command of this version.
+    pub fn is_compatible(&self) -> bool {
+        self.magic == MAGIC && self.version == VERSION
+    }
+}
+
+/// A process id that is not one: the slot is free.
+pub(crate) const NO_PROCESS: i32 = 0;
+
+/// Shorthand for the zero of a process id cell.
+pub(crate) const fn no_process() -> AtomicI32 {
+    AtomicI32::new(NO_PROCESS)
+}

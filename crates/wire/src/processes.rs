@@ -1,0 +1,138 @@
+//! The processes of a run that hold bytes of the budget.
+//!
+//! Each managed process owns one slot and keeps its own share of
+//! [`Usage`](crate::Usage) in it, so that the supervisor can take the share
+//! back when the process was killed and could not do it itself.
+//!
+//! Invariant: at rest, a field of `Usage` is the sum of that field over the
+//! slots. A slot is claimed by the process itself, by its id, and freed by the
+//! process at its end or by the supervisor once the process is gone.
+
+use core::sync::atomic::{
+    AtomicI32, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use crate::{NO_PROCESS, Usage, no_process};
+
+/// How many processes of one run can be managed at the same time.
+pub const MAX_PROCESSES: usize = 1024;
+
+/// One managed process's share of the budget.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ProcessSlot {
+    /// The process, or 0 where the slot is free.
+    pub pid: AtomicI32,
+    /// Set by the supervisor: this process shall give back pages until the sum fits.
+    pub give_back: AtomicU32,
+    /// Share of `Usage::resident_bytes`.
+    pub resident_bytes: AtomicU64,
+    /// Share of `Usage::pool_bytes`.
+    pub pool_bytes: AtomicU64,
+    /// Share of `Usage::payload_bytes`.
+    pub payload_bytes: AtomicU64,
+    /// Share of `Usage::metadata_bytes`.
+    pub metadata_bytes: AtomicU64,
+    /// Share of `Usage::managed_bytes`.
+    pub managed_bytes: AtomicU64,
+    /// Counts up whenever this process wanted room and had nothing of its own to give.
+    pub starved: AtomicU64,
+}
+
+impl Default for ProcessSlot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ProcessSlot {
+    /// A free slot.
+    pub const fn new() -> Self {
+        ProcessSlot {
+            pid: no_process(),
+            give_back: AtomicU32::new(0),
+            resident_bytes: AtomicU64::new(0),
+            pool_bytes: AtomicU64::new(0),
+            payload_bytes: AtomicU64::new(0),
+            metadata_bytes: AtomicU64::new(0),
+            managed_bytes: AtomicU64::new(0),
+            starved: AtomicU64::new(0),
+        }
+    }
+}
+
+/// All slots of a run.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Processes {
+    slots: [ProcessSlot; MAX_PROCESSES],
+}
+
+impl Default for Processes {
+    fn default() -> Self {
+        Processes { slots: core::array::from_fn(|_| ProcessSlot::default()) }
+    }
+}
+
+impl Processes {
+    /// Claims a slot for `pid`; `None` when all are taken.
+    pub fn claim(&self, pid: i32) -> Option<&ProcessSlot> {
+        self.slots
+            .iter()
+            .find(|slot| slot.pid.compare_exchange(NO_PROCESS, pid, AcqRel, Relaxed).is_ok())
+    }
+
+    /// The slots in use.
+    pub fn in_use(&self) -> impl Iterator<Item = &ProcessSlot> {
+        self.slots.iter().filter(|slot| slot.pid.load(Acquire) != NO_PROCESS)
+    }
+}
+
+impl ProcessSlot {
+    /// Gives the whole share back to `usage` and frees the slot.
+    pub fn retire(&self, usage: &Usage) {
+        let pairs = [
+            (&self.resident_bytes, &usage.resident_bytes),
+            (&self.pool_bytes, &usage.pool_bytes),
+            (&self.payload_bytes, &usage.payload_bytes),
+            (&self.metadata_bytes, &usage.metadata_bytes),
+            (&self.managed_bytes, &usage.managed_bytes),
+        ];
+        for (share, sum) in pairs {
+            sum.fetch_sub(share.swap(0, Relaxed), Relaxed);
+        }
+        self.give_back.store(0, Relaxed);
+        self.starved.store(0, Relaxed);
+        self.pid.store(NO_PROCESS, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retired_share_leaves_the_sum_as_it_was() {
+        let usage = Usage::default();
+        usage.resident_bytes.store(4096, Relaxed);
+        let processes = Processes::default();
+        let slot = processes.claim(7).expect("a free slot");
+        slot.resident_bytes.fetch_add(8192, Relaxed);
+        usage.resident_bytes.fetch_add(8192, Relaxed);
+        slot.retire(&usage);
+        assert_eq!(usage.total_bytes(), 4096);
+        assert_eq!(processes.in_use().count(), 0);
+    }
+
+    #[test]
+    fn slots_run_out_and_come_back() {
+        let processes = Processes::default();
+        for pid in 1..=MAX_PROCESSES as i32 {
+            assert!(processes.claim(pid).is_some());
+        }
+        assert!(processes.claim(9999).is_none());
+        processes.in_use().nth(5).expect("in use").retire(&Usage::default());
+        assert!(processes.claim(9999).is_some());
+    }
+}
