@@ -1,0 +1,80 @@
+//! What the cache asks of a pool, whatever its design.
+
+/// Longest object in bytes: a page kept as it is.
+pub const OBJECT_BYTES_MAX: usize = 4096;
+
+/// Where an object lies: its offset in the pool's space in units of 16 bytes, 36 bits at most.
+///
+/// A handle does not know the object's length; whoever keeps it keeps the length beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(u64);
+
+impl Handle {
+    /// Width of [`Handle::raw`] in bits.
+    pub const BITS: u32 = 36;
+    /// Objects start at multiples of so many bytes.
+    pub const GRAIN_BYTES: usize = 16;
+
+    /// The number that an index keeps, below 2 to the power of [`Handle::BITS`].
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The handle whose number was kept. Numbers that no pool gave out make handles that the pool
+    /// answers with other objects' bytes, zeros or a panic.
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) const fn at(offset_bytes: usize) -> Self {
+        Self((offset_bytes / Self::GRAIN_BYTES) as u64)
+    }
+
+    pub(crate) const fn offset_bytes(self) -> usize {
+        self.0 as usize * Self::GRAIN_BYTES
+    }
+}
+
+/// The RAM that holds compressed pages.
+///
+/// The caller guarantees that a handle is used only between the insert that gave it (or the
+/// relocation that replaced it) and its removal, always with the length inserted. The implementer
+/// guarantees that an object's bytes stay as inserted and contiguous in between.
+///
+/// Compaction is driven by the owner of the handles, who alone knows where they are kept:
+/// [`begin_compaction`](Pool::begin_compaction), then [`relocate`](Pool::relocate) for every handle
+/// (other calls may come in between), then [`end_compaction`](Pool::end_compaction).
+pub trait Pool {
+    /// Keeps a copy of `bytes`, 1 to [`OBJECT_BYTES_MAX`] of them. `None`: the limit or the
+    /// address space is used up, and nothing was changed.
+    fn insert(&mut self, bytes: &[u8]) -> Option<Handle>;
+
+    /// The object's bytes.
+    fn get(&self, handle: Handle, len: usize) -> &[u8];
+
+    /// Forgets the object. RAM that holds nothing more goes back to the space.
+    fn remove(&mut self, handle: Handle, len: usize);
+
+    /// RAM that objects and the gaps between them take, in bytes.
+    fn held_bytes(&self) -> usize;
+
+    /// Sum of the lengths of all objects.
+    fn payload_bytes(&self) -> usize;
+
+    /// RAM that the pool's own descriptions take, in bytes.
+    fn metadata_bytes(&self) -> usize;
+
+    /// Whether enough RAM would come back to be worth a compaction. Cheap enough to ask at every
+    /// insert.
+    fn should_compact(&self) -> bool;
+
+    /// Chooses what to evacuate. `false`: nothing would come back, and no compaction was begun.
+    fn begin_compaction(&mut self) -> bool;
+
+    /// Moves the object if it lies in what is being evacuated: its new handle, which replaces
+    /// `handle`. `None`: it stays where it is.
+    fn relocate(&mut self, handle: Handle, len: usize) -> Option<Handle>;
+
+    /// Ends the compaction; what could not be evacuated is used again.
+    fn end_compaction(&mut self);
+}

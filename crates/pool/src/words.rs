@@ -1,0 +1,40 @@
+//! A table of 64-bit words in a [`Space`], for a pool's own descriptions.
+
+use crate::{Space, SpaceSource};
+
+/// Words that are zero until set and cost RAM only where they were set.
+#[derive(Debug)]
+pub(crate) struct Words<S> {
+    space: S,
+}
+
+impl<S: Space> Words<S> {
+    /// Sets aside `count` words.
+    pub(crate) fn reserve<Source: SpaceSource<Space = S>>(
+        source: &Source,
+        count: usize,
+    ) -> Option<Self> {
+        Some(Self { space: source.reserve(count.checked_mul(8)?)? })
+    }
+
+    fn all(&self) -> &[u64] {
+        // SAFETY: the space is aligned to 4096, initialised (zero until written), as long as it
+        // says, and belongs to this value alone; the shared borrow of self excludes a writer.
+        unsafe { core::slice::from_raw_parts(self.space.base().cast(), self.space.bytes() / 8) }
+    }
+
+    fn all_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as in `all`; the exclusive borrow of self excludes every other user.
+        unsafe { core::slice::from_raw_parts_mut(self.space.base().cast(), self.space.bytes() / 8) }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> u64 {
+        self.all()[index]
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, index: usize, word: u64) {
+        self.all_mut()[index] = word;
+    }
+}
