@@ -1,0 +1,34 @@
+//! What lies behind a store: a row of blocks that are read and written in place.
+
+/// The unit of reading and writing, in bytes; also how buffers are aligned.
+pub const BLOCK_BYTES: usize = 4096;
+/// The unit in which space is handed out, and the longest write, in bytes.
+pub const CLUSTER_BYTES: usize = 256 * 1024;
+
+/// The number by which Linux names an error, as in errno(3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// A file, a device or a remote memory.
+///
+/// The caller guarantees that offsets, lengths and the addresses of buffers are multiples of
+/// [`BLOCK_BYTES`], so that an implementation may bypass the kernel's cache. The implementer
+/// transfers all of the data or reports an error; after an error the blocks named may hold
+/// anything. Data need not outlive the run.
+pub trait Blocks {
+    /// Writes `data` at `offset_bytes`.
+    ///
+    /// # Errors
+    /// The cause when not all of it was written.
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno>;
+
+    /// Reads as much as `data` is long from `offset_bytes`.
+    ///
+    /// # Errors
+    /// The cause when not all of it was read.
+    fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno>;
+
+    /// Says that a part holds nothing of worth any more, so that its space can be given back. An
+    /// implementation that cannot do so does nothing.
+    fn punch(&self, offset_bytes: u64, bytes: u64);
+}

@@ -1,0 +1,142 @@
+//! Which clusters of a store are free, shared by all processes that write to it.
+//!
+//! Source: the swap_map of Linux, by which cervera (1999) counts the pages alive in a block of
+//! several; here the count is of records alive in a cluster, over all processes, so that a forked
+//! child's and its parent's references both hold.
+//!
+//! One 64-bit word a cluster: its generation (32 bits), whether it is owned (1 bit), its live
+//! references (31 bits). The life of a cluster:
+//! ```text
+//! free: owned 0, references 0
+//!   claim:   owned 1, references 0, generation + 1     being written by one process
+//!   publish: owned 1, references n                     n records alive
+//!   drop of the last reference: owned 1, references 0  being given back by that process
+//!   release: owned 0, references 0                     free
+//! ```
+//! The generation lets a checksum notice a record of the cluster's earlier life.
+//! Every operation is one atomic step a word, so no process ever waits for another, and a process
+//! may be killed between any two. What it had claimed and not published, or was giving back, is
+//! lost to the run, at most a cluster for each thread that was in the middle of it; and so are
+//! clusters that its references keep alive. No other process's records are ever touched.
+//!
+//! Bad for: a store that is nearly full, where each claim looks at every word.
+
+use crate::{Blocks, CLUSTER_BYTES, Place};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const OWNED: u64 = 1 << 31;
+const REFERENCES: u64 = OWNED - 1;
+const STATE: u64 = OWNED | REFERENCES;
+const GENERATION_SHIFT: u32 = 32;
+
+/// The clusters of one store.
+///
+/// The first word is a hint: no cluster below it is likely to be free.
+#[derive(Debug, Clone, Copy)]
+pub struct Clusters<'a> {
+    hint: &'a AtomicU64,
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Clusters<'a> {
+    /// Words that [`Clusters::new`] wants for a store of `store_bytes`, rounded down to clusters.
+    pub const fn words_for(store_bytes: u64) -> usize {
+        let bytes =
+            if store_bytes < Place::STORE_BYTES_MAX { store_bytes } else { Place::STORE_BYTES_MAX };
+        1 + (bytes / CLUSTER_BYTES as u64) as usize
+    }
+
+    /// A store described by `words`, at least one, which were zero when the run began and are
+    /// shared by all processes of the run.
+    pub fn new(words: &'a [AtomicU64]) -> Self {
+        let (hint, words) = words.split_first().expect("the word of the hint");
+        debug_assert!(words.len() as u64 <= Place::STORE_BYTES_MAX / CLUSTER_BYTES as u64);
+        Self { hint, words }
+    }
+
+    /// Takes a free cluster, a low one so that the file stays short. `None`: all are in use.
+    ///
+    /// It is this process's alone until [`Clusters::publish`] or [`Clusters::release`].
+    pub fn claim(&self) -> Option<u32> {
+        let hint = self.hint.load(Ordering::Relaxed);
+        let start = (hint as usize).min(self.words.len());
+        // The hint may be too high after a race or a kill, so what lies below it is tried last.
+        let cluster = (start..self.words.len()).chain(0..start).find(|&at| self.try_claim(at))?;
+        // Fails when another process moved the hint meanwhile, whose word is as good.
+        let next = cluster as u64 + 1;
+        let _ = self.hint.compare_exchange(hint, next, Ordering::Relaxed, Ordering::Relaxed);
+        Some(cluster as u32)
+    }
+
+    fn try_claim(&self, cluster: usize) -> bool {
+        let word = &self.words[cluster];
+        let free = word.load(Ordering::Relaxed);
+        if free & STATE != 0 {
+            return false;
+        }
+        let claimed = free.wrapping_add(1 << GENERATION_SHIFT) | OWNED;
+        word.compare_exchange(free, claimed, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Says that `records` records (at least one) are alive in a claimed cluster.
+    pub fn publish(&self, cluster: u32, records: u32) {
+        debug_assert!(records > 0);
+        let before = self.word(cluster).fetch_add(u64::from(records), Ordering::Release);
+        debug_assert_eq!(before & STATE, OWNED, "published without a claim");
+    }
+
+    /// Gives a claimed cluster back without publishing it.
+    pub fn release(&self, cluster: u32) {
+        let before = self.word(cluster).fetch_and(!OWNED, Ordering::Release);
+        debug_assert_eq!(before & STATE, OWNED, "released without a claim");
+        self.hint.fetch_min(u64::from(cluster), Ordering::Relaxed);
+    }
+
+    /// Counts one more reference to a record of a cluster in which one is alive, as a fork makes
+    /// for every spilled page.
+    pub fn add_reference(&self, cluster: u32) {
+        let before = self.word(cluster).fetch_add(1, Ordering::Relaxed);
+        debug_assert!(before & OWNED != 0 && before & REFERENCES != 0, "no reference to add to");
+        debug_assert!(before & REFERENCES != REFERENCES, "too many references");
+    }
+
+    /// Counts one reference less. With the last one the cluster's space is given back to `blocks`
+    /// and the cluster is free: `true`.
+    pub fn drop_reference(&self, cluster: u32, blocks: &impl Blocks) -> bool {
+        let before = self.word(cluster).fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before & OWNED != 0 && before & REFERENCES != 0, "no reference to drop");
+        if before & REFERENCES != 1 {
+            return false;
+        }
+        // Still owned: nobody claims it before the hole is punched.
+        blocks.punch(u64::from(cluster) * CLUSTER_BYTES as u64, CLUSTER_BYTES as u64);
+        self.release(cluster);
+        true
+    }
+
+    /// References alive in a cluster, over all processes.
+    pub fn references(&self, cluster: u32) -> u32 {
+        (self.word(cluster).load(Ordering::Relaxed) & REFERENCES) as u32
+    }
+
+    /// Clusters that are not free. Looks at every word: for statistics.
+    pub fn used_clusters(&self) -> usize {
+        self.words.iter().filter(|word| word.load(Ordering::Relaxed) & STATE != 0).count()
+    }
+
+    /// All clusters, free or not.
+    pub fn total_clusters(&self) -> usize {
+        self.words.len()
+    }
+
+    /// How many times the cluster was claimed. Constant as long as the caller has a reference to
+    /// it or owns it; 0 for a cluster that does not exist.
+    pub(crate) fn generation(&self, cluster: u32) -> u32 {
+        let word = self.words.get(cluster as usize);
+        word.map_or(0, |word| (word.load(Ordering::Relaxed) >> GENERATION_SHIFT) as u32)
+    }
+
+    fn word(&self, cluster: u32) -> &AtomicU64 {
+        &self.words[cluster as usize]
+    }
+}

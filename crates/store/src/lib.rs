@@ -1,0 +1,32 @@
+//! Where compressed pages go when RAM is short.
+//!
+//! A store is a row of blocks, read and written through [`Blocks`], that is handed out in
+//! [`Clusters`] to all processes of a run. Records are gathered into a [`Batch`], one large write,
+//! and come back by [`read()`] or [`read_run`], each verified by its checksum.
+//!
+//! The crate makes no system call and has no allocator.
+#![no_std]
+
+mod batch;
+mod blocks;
+mod clusters;
+#[cfg(any(test, feature = "faulting"))]
+mod faulting;
+#[cfg(any(test, feature = "faulting"))]
+mod memory;
+mod place;
+mod read;
+mod record;
+#[cfg(test)]
+mod tests;
+
+pub use batch::Batch;
+pub use blocks::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Errno};
+pub use clusters::Clusters;
+#[cfg(any(test, feature = "faulting"))]
+pub use faulting::Faulting;
+#[cfg(any(test, feature = "faulting"))]
+pub use memory::Memory;
+pub use place::Place;
+pub use read::{READ_BYTES_MIN, ReadError, Transfer, read, read_run};
+pub use record::RECORD_BYTES_MAX;

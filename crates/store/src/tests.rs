@@ -1,0 +1,475 @@
+//! The store against a plain map, with and without faults, and its clusters under many threads.
+
+extern crate std;
+use crate::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::vec::Vec;
+use std::{println, vec};
+
+/// A buffer aligned to blocks.
+struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    fn new(len: usize) -> Self {
+        let bytes = vec![0xee; len + BLOCK_BYTES];
+        let start = bytes.as_ptr().align_offset(BLOCK_BYTES);
+        Self { bytes, start, len }
+    }
+
+    fn get(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}
+
+fn words(clusters: usize) -> Vec<AtomicU64> {
+    let words = Clusters::words_for((clusters * CLUSTER_BYTES) as u64);
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// A record's data, different for every number.
+fn content(number: u64, len: usize) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let step = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut data: Vec<u8> = (0..len.div_ceil(8)).flat_map(step).collect();
+    data.truncate(len);
+    data
+}
+
+#[test]
+fn places_pack() {
+    let offset_bytes = Place::STORE_BYTES_MAX - 8;
+    for len in [1, 2, 4095, 4096] {
+        let place = Place::new(offset_bytes, len);
+        assert!(place.raw() >> Place::BITS == 0);
+        assert_eq!(Place::from_raw(place.raw()), place);
+        assert_eq!((place.offset_bytes(), place.len()), (offset_bytes, len));
+    }
+    assert_eq!(Place::new(3 * CLUSTER_BYTES as u64 + 8, 1).cluster(), 3);
+}
+
+#[test]
+fn a_batch_is_one_write_of_little_more_than_its_data() {
+    let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
+    let clusters = Clusters::new(&words);
+    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+    let mut data_bytes = 0;
+    while let Some(place) = batch.push(&content(data_bytes as u64, 1200)) {
+        data_bytes += place.len();
+    }
+    let records = batch.records();
+    let written_bytes = batch.finish(&memory).unwrap();
+    assert_eq!(written_bytes, CLUSTER_BYTES);
+    assert!(written_bytes * 100 <= data_bytes * 102, "{written_bytes} for {data_bytes}");
+    assert_eq!(clusters.references(0), records);
+}
+
+#[test]
+fn an_unfinished_batch_gives_its_cluster_back() {
+    let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
+    let clusters = Clusters::new(&words);
+    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+    batch.push(b"kept by the caller").unwrap();
+    assert_eq!(clusters.claim(), None);
+    batch.abandon();
+    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+    batch.push(b"kept by the caller").unwrap();
+    assert!(batch.finish(&Full).is_err());
+    assert_eq!(Batch::begin(clusters, buffer.get()).unwrap().finish(&memory), Ok(0));
+    assert_eq!(clusters.used_clusters(), 0);
+}
+
+/// A disk without space.
+struct Full;
+
+impl Blocks for Full {
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno(28))
+    }
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
+        Err(Errno(5))
+    }
+    fn punch(&self, _: u64, _: u64) {}
+}
+
+#[test]
+fn a_record_of_the_cluster_s_earlier_life_is_noticed() {
+    let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
+    let clusters = Clusters::new(&words);
+    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+    let old = batch.push(b"old").unwrap();
+    batch.finish(&memory).unwrap();
+    // The hole is not punched, and the second write is lost.
+    assert!(clusters.drop_reference(old.cluster(), &Full));
+    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+    let new = batch.push(b"new").unwrap();
+    batch.finish(&Memory::default()).unwrap();
+    assert_eq!(old, new);
+    assert_eq!(read(&memory, clusters, new, buffer.get()), Err(ReadError::Corrupt));
+}
+
+#[test]
+fn a_place_that_no_batch_gave_out_is_corrupt() {
+    let (words, mut buffer) = (words(1), Buffer::new(READ_BYTES_MIN));
+    for raw in [0, 4095, 1 << 40, u64::MAX] {
+        let place = Place::from_raw(raw);
+        let result = read(&Memory::default(), Clusters::new(&words), place, buffer.get());
+        assert_eq!(result, Err(ReadError::Corrupt));
+    }
+}
+
+#[test]
+fn a_read_takes_the_blocks_of_the_record_and_no_more() {
+    let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
+    let clusters = Clusters::new(&words);
+    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+    let places: Vec<_> =
+        [1000, 3072, 4096, 4096, 10].map(|len| batch.push(&content(1, len)).unwrap()).into();
+    batch.finish(&memory).unwrap();
+    let read_bytes = |place: &Place| {
+        let mut buffer = Buffer::new(READ_BYTES_MIN);
+        read(&memory, clusters, *place, buffer.get()).unwrap().1 / BLOCK_BYTES
+    };
+    assert_eq!(places.iter().map(read_bytes).collect::<Vec<_>>(), [1, 1, 2, 2, 1]);
+    let transfer = read_run(&memory, clusters, &places, buffer.get(), |_, data| {
+        data.unwrap();
+    });
+    assert_eq!(transfer, Transfer { reads: 1, bytes: 4 * BLOCK_BYTES });
+}
+
+/// What a test does next.
+#[derive(Debug, Clone)]
+enum Step {
+    /// Spills records of these lengths in one batch.
+    Spill(Vec<usize>),
+    Abandon,
+    Read(prop::sample::Index),
+    /// Reads all records of one's cluster with a buffer of so many blocks.
+    ReadRun(prop::sample::Index, usize),
+    Drop(prop::sample::Index),
+    /// Another process comes to share the record.
+    Fork(prop::sample::Index),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let len = prop_oneof![1usize..=4096, 300usize..=1500, Just(4096usize)];
+    let index = any::<prop::sample::Index>;
+    let step = prop_oneof![
+        4 => proptest::collection::vec(len, 1..70).prop_map(Step::Spill),
+        1 => Just(Step::Abandon),
+        6 => index().prop_map(Step::Read),
+        2 => (index(), 2usize..=64).prop_map(|(index, blocks)| Step::ReadRun(index, blocks)),
+        12 => index().prop_map(Step::Drop),
+        3 => index().prop_map(Step::Fork),
+    ];
+    proptest::collection::vec(step, 1..50)
+}
+
+/// What is known of a record: its data and how many refer to it.
+type Model = BTreeMap<Place, (Vec<u8>, u32)>;
+
+fn picked(model: &Model, index: &prop::sample::Index) -> Option<Place> {
+    (!model.is_empty()).then(|| *model.keys().nth(index.index(model.len())).unwrap())
+}
+
+/// Right or an error; an error only where something may have gone wrong.
+fn check(result: Result<&[u8], ReadError>, data: &[u8], faulty: bool) {
+    match result {
+        Ok(bytes) => assert_eq!(bytes, data),
+        Err(error) => assert!(faulty, "{error:?} without a fault"),
+    }
+}
+
+fn run(steps: Vec<Step>, blocks: &Faulting<Memory>) {
+    let words = words(6);
+    let clusters = Clusters::new(&words);
+    let mut buffer = Buffer::new(CLUSTER_BYTES);
+    let mut model = Model::new();
+    for (number, step) in (0u64..).zip(steps) {
+        match step {
+            Step::Spill(lens) => {
+                let Some(mut batch) = Batch::begin(clusters, buffer.get()) else {
+                    assert_eq!(clusters.used_clusters(), clusters.total_clusters());
+                    continue;
+                };
+                let spilled: Vec<_> = (0..)
+                    .zip(lens)
+                    .map_while(|(index, len)| {
+                        let data = content(number * 1000 + index, len);
+                        Some((batch.push(&data)?, (data, 1)))
+                    })
+                    .collect();
+                match batch.finish(blocks) {
+                    Ok(_) => model.extend(spilled),
+                    Err(_) => assert!(blocks.faults() > 0),
+                }
+            }
+            Step::Abandon => {
+                if let Some(mut batch) = Batch::begin(clusters, buffer.get()) {
+                    batch.push(&[1; 99]).unwrap();
+                    batch.abandon();
+                }
+            }
+            Step::Read(index) => {
+                if let Some(place) = picked(&model, &index) {
+                    let result = read(blocks, clusters, place, buffer.get());
+                    let result = result.map(|(data, _)| data);
+                    check(result, &model[&place].0, blocks.faults() > 0);
+                }
+            }
+            Step::ReadRun(index, buffer_blocks) => {
+                if let Some(place) = picked(&model, &index) {
+                    let in_cluster = |other: &&Place| other.cluster() == place.cluster();
+                    let places: Vec<_> = model.keys().filter(in_cluster).copied().collect();
+                    let mut seen = 0;
+                    let buffer = &mut buffer.get()[..buffer_blocks * BLOCK_BYTES];
+                    let transfer = read_run(blocks, clusters, &places, buffer, |index, data| {
+                        assert_eq!(index, seen);
+                        seen += 1;
+                        check(data, &model[&places[index]].0, blocks.faults() > 0);
+                    });
+                    assert_eq!(seen, places.len());
+                    assert!(transfer.bytes >= BLOCK_BYTES && transfer.reads >= 1);
+                }
+            }
+            Step::Drop(index) => {
+                if let Some(place) = picked(&model, &index) {
+                    let references = &mut model.get_mut(&place).unwrap().1;
+                    *references -= 1;
+                    if *references == 0 {
+                        model.remove(&place);
+                    }
+                    let alive = model.keys().any(|other| other.cluster() == place.cluster());
+                    assert_eq!(clusters.drop_reference(place.cluster(), blocks), !alive);
+                }
+            }
+            Step::Fork(index) => {
+                if let Some(place) = picked(&model, &index) {
+                    clusters.add_reference(place.cluster());
+                    model.get_mut(&place).unwrap().1 += 1;
+                }
+            }
+        }
+        for cluster in 0..clusters.total_clusters() as u32 {
+            let in_cluster = model.iter().filter(|(place, _)| place.cluster() == cluster);
+            let references: u32 = in_cluster.map(|(_, (_, references))| references).sum();
+            assert_eq!(clusters.references(cluster), references);
+        }
+    }
+    for (place, (_, references)) in model {
+        for _ in 0..references {
+            clusters.drop_reference(place.cluster(), blocks);
+        }
+    }
+    assert_eq!(clusters.used_clusters(), 0);
+    if blocks.faults() == 0 {
+        assert_eq!(blocks.inner().held_blocks(), 0, "space that was not given back");
+    }
+}
+
+proptest! {
+    #[test]
+    fn as_a_plain_map(steps in steps()) {
+        run(steps, &Faulting::new(Memory::default(), 0, 0));
+    }
+
+    #[test]
+    fn never_a_wrong_byte_whatever_goes_wrong(
+        steps in steps(),
+        seed in any::<u64>(),
+        one_in in 1u64..20,
+    ) {
+        run(steps, &Faulting::new(Memory::default(), seed, one_in));
+    }
+
+    #[test]
+    fn any_turned_bit_of_a_record_is_corrupt(len in 1usize..=4096, bit in any::<prop::sample::Index>()) {
+        let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
+        let clusters = Clusters::new(&words);
+        let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+        let place = batch.push(&content(7, len)).unwrap();
+        let written_bytes = batch.finish(&memory).unwrap();
+        let bit = bit.index((8 + len) * 8);
+        let blocks = &mut buffer.get()[..written_bytes];
+        memory.read_at(0, blocks).unwrap();
+        blocks[bit / 8] ^= 1 << (bit % 8);
+        memory.write_at(0, blocks).unwrap();
+        prop_assert_eq!(read(&memory, clusters, place, buffer.get()), Err(ReadError::Corrupt));
+    }
+}
+
+#[test]
+fn ten_thousand_faults() {
+    let mut seed = 0;
+    let mut faults = 0;
+    let mut wrong = [0u64; 2];
+    while faults < 10_000 {
+        let blocks = Faulting::new(Memory::default(), seed, 3);
+        let words = words(4);
+        let clusters = Clusters::new(&words);
+        let mut buffer = Buffer::new(CLUSTER_BYTES);
+        let mut held = BTreeMap::new();
+        for number in 0..200u64 {
+            let Some(mut batch) = Batch::begin(clusters, buffer.get()) else { break };
+            let data = content(number, 1 + number as usize * 37 % 4096);
+            let places: Vec<_> = (0..4).map(|_| batch.push(&data).unwrap()).collect();
+            if batch.finish(&blocks).is_err() {
+                continue;
+            }
+            held.extend(places.into_iter().map(|place| (place, data.clone())));
+            for (place, data) in &held {
+                match read(&blocks, clusters, *place, buffer.get()) {
+                    Ok((bytes, _)) => assert_eq!(bytes, data),
+                    Err(ReadError::Io(_)) => wrong[0] += 1,
+                    Err(ReadError::Corrupt) => wrong[1] += 1,
+                }
+            }
+            let oldest = *held.keys().next().unwrap();
+            held.retain(|place, _| {
+                let dropped = place.cluster() == oldest.cluster();
+                if dropped {
+                    clusters.drop_reference(place.cluster(), &blocks);
+                }
+                !dropped
+            });
+        }
+        faults += blocks.faults();
+        seed += 1;
+    }
+    println!("{faults} faults in {seed} runs: {} reported, {} corrupt", wrong[0], wrong[1]);
+    assert!(wrong[0] > 0 && wrong[1] > 0);
+}
+
+#[test]
+fn low_clusters_come_first() {
+    let words = words(8);
+    let clusters = Clusters::new(&words);
+    assert_eq!(
+        (0..8).map_while(|_| clusters.claim()).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4, 5, 6, 7]
+    );
+    assert_eq!(clusters.claim(), None);
+    for cluster in [5, 2, 7] {
+        clusters.release(cluster);
+    }
+    assert_eq!((0..3).map_while(|_| clusters.claim()).collect::<Vec<_>>(), [2, 5, 7]);
+    // A hint that is too high, as a race may leave it, hides nothing.
+    clusters.release(1);
+    words[0].store(6, Ordering::Relaxed);
+    assert_eq!(clusters.claim(), Some(1));
+}
+
+/// Threads stand for processes: they share nothing but the words.
+#[test]
+fn many_claim_share_and_drop_at_once() {
+    const THREADS: u64 = 4;
+    const CLUSTERS: usize = 8;
+    let words = words(CLUSTERS);
+    // Who owns a cluster now, to see that nobody else does.
+    let owners: Vec<AtomicU32> = (0..CLUSTERS).map(|_| AtomicU32::new(0)).collect();
+    let claims = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 1..=THREADS {
+            let (words, owners, claims) = (&words, &owners, &claims);
+            scope.spawn(move || {
+                let clusters = Clusters::new(words);
+                let mut mine: Vec<u32> = vec![];
+                for step in 0..40_000u64 {
+                    let drawn =
+                        u64::from_le_bytes(content(step * THREADS + thread, 8).try_into().unwrap());
+                    if drawn.is_multiple_of(3) && mine.len() < 5 {
+                        let Some(cluster) = clusters.claim() else { continue };
+                        let owner = &owners[cluster as usize];
+                        assert_eq!(owner.swap(thread as u32, Ordering::Relaxed), 0);
+                        claims.fetch_add(1, Ordering::Relaxed);
+                        if drawn.is_multiple_of(2) {
+                            clusters.publish(cluster, 2);
+                            clusters.add_reference(cluster);
+                            mine.extend([cluster; 3]);
+                        } else {
+                            owner.store(0, Ordering::Relaxed);
+                            clusters.release(cluster);
+                        }
+                    } else if !mine.is_empty() {
+                        let cluster = mine.swap_remove(drawn as usize % mine.len());
+                        let last = !mine.contains(&cluster);
+                        let punched = PunchedBy(&owners[cluster as usize], thread as u32);
+                        assert_eq!(clusters.drop_reference(cluster, &punched), last);
+                    }
+                }
+                for cluster in mine {
+                    let punched = PunchedBy(&owners[cluster as usize], thread as u32);
+                    clusters.drop_reference(cluster, &punched);
+                }
+            });
+        }
+    });
+    assert_eq!(Clusters::new(&words).used_clusters(), 0);
+    assert!(claims.into_inner() > 1000);
+}
+
+/// Expects the hole to be punched while the cluster is still the thread's own.
+struct PunchedBy<'a>(&'a AtomicU32, u32);
+
+impl Blocks for PunchedBy<'_> {
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
+        unreachable!()
+    }
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
+        unreachable!()
+    }
+    fn punch(&self, _: u64, _: u64) {
+        assert_eq!(self.0.swap(0, Ordering::Relaxed), self.1);
+    }
+}
+
+/// References held by several at once are all counted.
+#[test]
+fn the_last_of_several_holders_frees() {
+    let words = words(1);
+    let freed = AtomicU32::new(0);
+    for _ in 0..2000 {
+        let clusters = Clusters::new(&words);
+        let cluster = clusters.claim().unwrap();
+        clusters.publish(cluster, 1);
+        clusters.add_reference(cluster);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let was_last = Clusters::new(&words).drop_reference(cluster, &Full);
+                    freed.fetch_add(u32::from(was_last), Ordering::Relaxed);
+                });
+            }
+        });
+    }
+    assert_eq!(freed.into_inner(), 2000);
+}
+
+/// A process that is killed while it writes costs its own cluster and nobody else's.
+#[test]
+fn a_killed_writer_costs_one_cluster() {
+    let (words, memory, mut buffer) = (words(3), Memory::default(), Buffer::new(CLUSTER_BYTES));
+    let clusters = Clusters::new(&words);
+    std::mem::forget(Batch::begin(clusters, buffer.get()).unwrap());
+    let mut spilled = vec![];
+    while let Some(mut batch) = Batch::begin(clusters, buffer.get()) {
+        spilled.push(batch.push(b"alive").unwrap());
+        batch.finish(&memory).unwrap();
+    }
+    assert_eq!(spilled.len(), 2);
+    for place in &spilled {
+        assert_eq!(read(&memory, clusters, *place, buffer.get()).unwrap().0, b"alive");
+        assert!(clusters.drop_reference(place.cluster(), &memory));
+    }
+    assert_eq!(clusters.used_clusters(), 1);
+}
