@@ -1,0 +1,661 @@
+//! A page's way out of RAM and back: same-filled, compressed, raw, spilled.
+//!
+//! Source: castro (2003), 2.3 (order of leaving), zswap (2012) (same-filled
+//! pages, incompressible pages), cervera (1999), 3 (many pages a write, read
+//! only the blocks that hold the page).
+//!
+//! Out: a page is looked at for equal words, goes through the codec, and lies in
+//! the pool until it is the oldest. In: the bytes are decoded and freed; a page
+//! never has two copies. Incompressible pages lie raw in the pool and leave it
+//! first, as RAM gains nothing by holding them so.
+//!
+//! Bad case: a program that only ever touches incompressible pages; it pays the
+//! codec for nothing.
+
+#[cfg(test)]
+mod tests;
+
+use zpager_codec::{CodecId, Page, compress, decompress, same_filled, scratch_bytes};
+use zpager_pool::{Handle, Pool, SizeClasses, Space, SpaceSource};
+use zpager_store::{
+    BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadError, read_run,
+};
+
+use crate::entry::{Entry, PageNumber, State};
+use crate::fills::Fills;
+use crate::index::Index;
+use crate::order::{Order, Ordered};
+
+/// A page that does not become shorter than this is kept raw.
+const COMPRESSED_BYTES_MAX: usize = 4096 * 15 / 16;
+/// Address space of a pool for each byte of RAM that it may hold.
+const POOL_SPACE_FACTOR: usize = 4;
+/// Longest address space of a pool, in which handles still tell every place apart.
+const POOL_SPACE_BYTES_MAX: usize = (Handle::GRAIN_BYTES << Handle::BITS) - size_of::<Page>();
+/// Bytes of the pool for each entry that the order has room for.
+const POOL_BYTES_PER_ORDERED: usize = 32;
+/// Shortest write to the store.
+const WRITE_BYTES_MIN: usize = 128 * 1024;
+/// Longest read from the store.
+const READ_BYTES: usize = 128 * 1024;
+/// Most records of one write: so many of the shortest, 16 bytes each, are worth one.
+const RECORDS_MAX: usize = WRITE_BYTES_MIN / 16;
+/// Most pages of one read.
+const RUN_MAX: usize = 64;
+/// Spills not even tried after the store was found full, as looking for room costs a walk.
+const FULL_PAUSE: u32 = 256;
+
+/// The way to a store.
+#[derive(Debug, Clone, Copy)]
+pub struct Store<B> {
+    /// Where the bytes go.
+    pub blocks: B,
+    /// How the space is handed out.
+    pub clusters: Clusters<'static>,
+}
+
+/// What became of a page that was swapped out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// All words are equal; it takes nothing but its entry.
+    SameFilled,
+    /// In the pool, in so many bytes.
+    Compressed(usize),
+    /// In the pool as it was.
+    Incompressible,
+    /// Nowhere: the pool has no room. The page is still the caller's.
+    NoRoom,
+}
+
+/// What a run of pages that came back cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// Pages that came back, from the first on.
+    pub pages: usize,
+    /// Those of them that came from the store.
+    pub spilled_pages: usize,
+    /// Reads from the store.
+    pub reads: u32,
+    /// Bytes read from the store.
+    pub read_bytes: usize,
+}
+
+/// Why a page did not come back; its bytes are lost to the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// The store could not be read.
+    Io(Errno),
+    /// What came back is not what was swapped out.
+    Corrupt,
+}
+
+/// What one write to the store moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spilled {
+    /// Pages that left RAM.
+    pub pages: usize,
+    /// Bytes written.
+    pub written_bytes: usize,
+    /// Where the write ends in the store.
+    pub end_bytes: u64,
+}
+
+/// Why nothing left for the store. All pages are where they were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpillError {
+    /// There is no store.
+    NoStore,
+    /// The pool holds too little for a write that pays.
+    Nothing,
+    /// The store may not grow further.
+    Full,
+    /// The write failed.
+    Io(Errno),
+}
+
+/// A page on its way to the store, whose entry says already that it is there.
+#[derive(Clone, Copy)]
+struct Leaving {
+    page: PageNumber,
+    /// What the entry was, and is again if the write fails.
+    pooled: Entry,
+}
+
+/// The pages of one write.
+struct Gathered<'a> {
+    batch: Batch<'static>,
+    leaving: &'a mut [Leaving],
+    count: usize,
+    /// Where they start in the store.
+    start_bytes: u64,
+}
+
+/// The tiers of one process.
+pub struct Cache<M: SpaceSource, B> {
+    /// What is known of every page.
+    pub index: Index<M>,
+    pool: SizeClasses<M::Space>,
+    compressed: Order<M::Space>,
+    raw: Order<M::Space>,
+    compressed_pages: usize,
+    raw_pages: usize,
+    fills: Fills<M::Space>,
+    codec: CodecId,
+    scratch: M::Space,
+    /// What a codec wrote, before the pool takes it.
+    output: M::Space,
+    store: Option<Store<B>>,
+    batch: M::Space,
+    leaving: M::Space,
+    blocks: M::Space,
+    full_pause: u32,
+    fixed_bytes: usize,
+}
+
+impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
+    /// An empty cache whose pool can grow to about `pool_bytes_max`. `None` when
+    /// `source` has no room.
+    pub fn new(
+        source: M,
+        codec: CodecId,
+        pool_bytes_max: usize,
+        store: Option<Store<B>>,
+    ) -> Option<Self> {
+        let order_bytes = pool_bytes_max / POOL_BYTES_PER_ORDERED * size_of::<u64>() + (1 << 20);
+        let scratch_length =
+            CodecId::ALL.iter().map(|&id| scratch_bytes(id)).max().unwrap_or(0).max(BLOCK_BYTES);
+        let leaving_bytes = RECORDS_MAX * size_of::<Leaving>();
+        let store_buffers =
+            if store.is_some() { CLUSTER_BYTES + READ_BYTES + leaving_bytes } else { 0 };
+        let pool_space_bytes =
+            pool_bytes_max.saturating_mul(POOL_SPACE_FACTOR).min(POOL_SPACE_BYTES_MAX);
+        Some(Cache {
+            index: Index::new(source)?,
+            pool: SizeClasses::reserve(&source, pool_space_bytes)?,
+            compressed: Order::new(source.reserve(order_bytes)?),
+            raw: Order::new(source.reserve(order_bytes)?),
+            compressed_pages: 0,
+            raw_pages: 0,
+            fills: Fills::new(source.reserve(Fills::BYTES)?),
+            codec,
+            scratch: source.reserve(scratch_length)?,
+            output: source.reserve(2 * BLOCK_BYTES)?,
+            store,
+            batch: source.reserve(CLUSTER_BYTES)?,
+            leaving: source.reserve(leaving_bytes)?,
+            blocks: source.reserve(READ_BYTES)?,
+            full_pause: 0,
+            fixed_bytes: size_of::<Self>()
+                + scratch_bytes(codec)
+                + 2 * BLOCK_BYTES
+                + Fills::BYTES
+                + store_buffers,
+        })
+    }
+
+    /// RAM that the pool holds, with what it wastes.
+    pub fn pool_bytes(&self) -> usize {
+        self.pool.held_bytes()
+    }
+
+    /// Sum of the lengths of what lies in the pool.
+    pub fn payload_bytes(&self) -> usize {
+        self.pool.payload_bytes()
+    }
+
+    /// RAM of everything else: index, orders, descriptors, buffers.
+    pub fn metadata_bytes(&self) -> usize {
+        self.index.metadata_bytes()
+            + self.pool.metadata_bytes()
+            + self.compressed.metadata_bytes()
+            + self.raw.metadata_bytes()
+            + self.fixed_bytes
+    }
+
+    /// Bytes of the pages that lie in the pool as they were.
+    pub fn raw_bytes(&self) -> usize {
+        self.raw_pages * size_of::<Page>()
+    }
+
+    /// Whether there is a store.
+    pub fn has_store(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Takes the resident page `number`, whose bytes are `page`, into the cache.
+    pub fn swap_out(&mut self, number: PageNumber, page: &Page) -> Placed {
+        if let Some(fill) = same_filled(page).and_then(|word| self.fills.add(word)) {
+            self.enter(number, State::SameFilled { fill });
+            return Placed::SameFilled;
+        }
+        // SAFETY: the output and scratch spaces are this cache's alone, and longer than what is borrowed.
+        let (output, scratch) = unsafe {
+            (
+                bytes_mut(&self.output, COMPRESSED_BYTES_MAX),
+                bytes_mut(&self.scratch, self.scratch.bytes()),
+            )
+        };
+        match compress(self.codec, page, output, scratch) {
+            Some(len) => match self.place(number, self.codec, &output[..len]) {
+                true => Placed::Compressed(len),
+                false => Placed::NoRoom,
+            },
+            None => match self.place(number, CodecId::Copy, &page.0) {
+                true => Placed::Incompressible,
+                false => Placed::NoRoom,
+            },
+        }
+    }
+
+    fn enter(&mut self, number: PageNumber, state: State) {
+        let entered = self.index.set(number, Entry::new(state));
+        debug_assert!(entered, "a page that was known has room in the index");
+    }
+
+    /// Puts a page's bytes into the pool and its order.
+    fn place(&mut self, number: PageNumber, codec: CodecId, bytes: &[u8]) -> bool {
+        let Some(handle) = self.pool.insert(bytes) else { return false };
+        if !self.line_up(number, codec, bytes.len(), handle) {
+            self.pool.remove(handle, bytes.len());
+            return false;
+        }
+        *self.pages_in_pool(codec) += 1;
+        if self.pool.should_compact() {
+            self.compact();
+        }
+        true
+    }
+
+    /// How many pages of the codec's order are in the pool.
+    fn pages_in_pool(&mut self, codec: CodecId) -> &mut usize {
+        match codec {
+            CodecId::Copy => &mut self.raw_pages,
+            _ => &mut self.compressed_pages,
+        }
+    }
+
+    /// Enters a page that lies in the pool, at the end of its order. False when that is full, and
+    /// nothing has changed.
+    fn line_up(&mut self, number: PageNumber, codec: CodecId, len: usize, handle: Handle) -> bool {
+        self.sweep_if_due(codec);
+        let order = match codec {
+            CodecId::Copy => &mut self.raw,
+            _ => &mut self.compressed,
+        };
+        if !order.push(Ordered::new(number, handle)) {
+            return false;
+        }
+        let entry = Entry::new(State::Compressed { codec, len, handle }).with_mark(order.mark());
+        let entered = self.index.set(number, entry);
+        debug_assert!(entered, "a page that was known has room in the index");
+        true
+    }
+
+    /// Sweeps the codec's order if too much of it is stale.
+    fn sweep_if_due(&mut self, codec: CodecId) {
+        let live = *self.pages_in_pool(codec);
+        let raw = codec == CodecId::Copy;
+        let order = if raw { &mut self.raw } else { &mut self.compressed };
+        if order.should_sweep(live) {
+            sweep(order, raw, &mut self.index, |_, _| None);
+        }
+    }
+
+    /// Moves what lies in sparse slabs, so that the pool gives RAM back. The orders know every handle.
+    fn compact(&mut self) {
+        if !self.pool.begin_compaction() {
+            return;
+        }
+        let (index, pool) = (&mut self.index, &mut self.pool);
+        for (order, raw) in [(&mut self.compressed, false), (&mut self.raw, true)] {
+            sweep(order, raw, index, |handle, len| pool.relocate(handle, len));
+        }
+        self.pool.end_compaction();
+    }
+
+    /// Brings back pages from `first` on into `pages`, as many as are swapped
+    /// out in a row. What came back is no longer in any tier; its entry is the
+    /// caller's to replace.
+    ///
+    /// # Errors
+    /// [`Lost`] when the first page cannot be had; it is then absent.
+    pub fn swap_in(&mut self, first: PageNumber, pages: &mut [Page]) -> Result<Reads, Lost> {
+        let mut reads = Reads::default();
+        while reads.pages < pages.len() {
+            let at = reads.pages;
+            let number = first + at as u64;
+            match self.index.get(number).state() {
+                State::Absent | State::Resident { .. } => break,
+                State::SameFilled { fill } => {
+                    let word = self.fills.value(fill);
+                    pages[at].words_mut().fill(word);
+                }
+                State::Compressed { codec, len, handle } => {
+                    if self.decode_pooled(codec, len, handle, &mut pages[at]).is_err() {
+                        return if at == 0 { Err(self.lose(number)) } else { Ok(reads) };
+                    }
+                }
+                State::Spilled { .. } => {
+                    match self.read_spilled(number, &mut pages[at..], &mut reads) {
+                        Ok(()) => continue,
+                        Err(_) if at > 0 => return Ok(reads),
+                        Err(lost) => {
+                            self.forget(number);
+                            return Err(lost);
+                        }
+                    }
+                }
+            }
+            self.forget(number);
+            reads.pages += 1;
+        }
+        Ok(reads)
+    }
+
+    fn lose(&mut self, number: PageNumber) -> Lost {
+        self.forget(number);
+        Lost::Corrupt
+    }
+
+    fn decode_pooled(
+        &mut self,
+        codec: CodecId,
+        len: usize,
+        handle: Handle,
+        page: &mut Page,
+    ) -> Result<(), Lost> {
+        // SAFETY: the scratch is this cache's alone.
+        let scratch = unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) };
+        decompress(codec, self.pool.get(handle, len), page, scratch).map_err(|_| Lost::Corrupt)
+    }
+
+    /// Brings back the run of spilled pages that begins with `first`, in as few reads as it takes.
+    fn read_spilled(
+        &mut self,
+        first: PageNumber,
+        pages: &mut [Page],
+        reads: &mut Reads,
+    ) -> Result<(), Lost> {
+        let mut places = [Place::from_raw(0); RUN_MAX];
+        let mut codecs = [CodecId::Copy; RUN_MAX];
+        let count = self.spilled_run(first, pages.len().min(RUN_MAX), &mut places, &mut codecs);
+        let store = self.store.as_ref().ok_or(Lost::Corrupt)?;
+        // SAFETY: the scratch and the read buffer are this cache's alone.
+        let (scratch, buffer) = unsafe {
+            (bytes_mut(&self.scratch, self.scratch.bytes()), bytes_mut(&self.blocks, READ_BYTES))
+        };
+        let mut good = 0;
+        let mut failure = None;
+        let transfer =
+            read_run(&store.blocks, store.clusters, &places[..count], buffer, |at, outcome| {
+                if failure.is_some() || at != good {
+                    return;
+                }
+                let decoded = outcome.map_err(lost).and_then(|data| {
+                    decompress(codecs[at], data, &mut pages[at], scratch).map_err(|_| Lost::Corrupt)
+                });
+                match decoded {
+                    Ok(()) => good += 1,
+                    Err(lost) => failure = Some(lost),
+                }
+            });
+        reads.reads += transfer.reads;
+        reads.read_bytes += transfer.bytes;
+        for at in 0..good {
+            self.forget(first + at as u64);
+        }
+        reads.pages += good;
+        reads.spilled_pages += good;
+        match failure {
+            Some(lost) if good == 0 => Err(lost),
+            _ => Ok(()),
+        }
+    }
+
+    /// Collects neighbours that lie in one cluster in ascending order; gives how many.
+    fn spilled_run(
+        &self,
+        first: PageNumber,
+        most: usize,
+        places: &mut [Place; RUN_MAX],
+        codecs: &mut [CodecId; RUN_MAX],
+    ) -> usize {
+        for at in 0..most {
+            let State::Spilled { codec, place } = self.index.get(first + at as u64).state() else {
+                return at;
+            };
+            let follows = |before: Place| before.cluster() == place.cluster() && before < place;
+            if at > 0 && !follows(places[at - 1]) {
+                return at;
+            }
+            places[at] = place;
+            codecs[at] = codec;
+        }
+        most
+    }
+
+    /// Drops whatever is known of a page: its tier's bytes are free, its entry is absent.
+    pub fn forget(&mut self, number: PageNumber) {
+        let entry = self.index.get(number);
+        match entry.state() {
+            State::Absent | State::Resident { .. } => {}
+            State::SameFilled { fill } => self.fills.remove(fill),
+            State::Compressed { .. } => self.leave_pool(entry),
+            State::Spilled { place, .. } => {
+                let Some(store) = &self.store else { return };
+                if store.clusters.drop_reference(place.cluster(), &store.blocks) {
+                    self.full_pause = 0;
+                }
+            }
+        }
+        let cleared = self.index.set(number, Entry::ABSENT);
+        debug_assert!(cleared, "clearing needs no room");
+        if let State::Compressed { codec, .. } = entry.state() {
+            self.sweep_if_due(codec);
+        }
+    }
+
+    /// Has page `to`, of which nothing is known, be what page `from` was; `from` is absent
+    /// afterwards. False when the index has no room for `to`, and nothing has changed.
+    #[must_use]
+    pub fn rename(&mut self, from: PageNumber, to: PageNumber) -> bool {
+        debug_assert!(self.index.get(to).is_absent(), "what is there would be lost");
+        let entry = self.index.get(from);
+        if !self.index.set(to, entry) {
+            return false;
+        }
+        let cleared = self.index.set(from, Entry::ABSENT);
+        debug_assert!(cleared, "clearing needs no room");
+        if let State::Compressed { codec, len, handle } = entry.state() {
+            // A full order leaves the page where it is for good; only its turn to leave is lost.
+            let _ = self.line_up(to, codec, len, handle);
+        }
+        true
+    }
+
+    /// Writes the oldest pages of the pool to the store, in one write.
+    ///
+    /// # Errors
+    /// [`SpillError`]; all pages are then where they were.
+    pub fn spill(&mut self) -> Result<Spilled, SpillError> {
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        if self.full_pause > 0 {
+            self.full_pause -= 1;
+            return Err(SpillError::Full);
+        }
+        if self.pool.payload_bytes() < WRITE_BYTES_MIN {
+            return Err(SpillError::Nothing);
+        }
+        let raw_first = self.raw_pages * size_of::<Page>() >= CLUSTER_BYTES
+            || self.compressed_pages * 2 < self.raw_pages;
+        // SAFETY: the buffers are this cache's alone.
+        let (buffer, leaving) = unsafe {
+            (
+                bytes_mut(&self.batch, CLUSTER_BYTES),
+                slice_mut::<Leaving>(&self.leaving, RECORDS_MAX),
+            )
+        };
+        let Some(batch) = Batch::begin(store.clusters, buffer) else {
+            self.full_pause = FULL_PAUSE;
+            return Err(SpillError::Full);
+        };
+        let mut gathered = Gathered { batch, leaving, count: 0, start_bytes: 0 };
+        for raw in [raw_first, !raw_first] {
+            if gathered.batch.used_bytes() < WRITE_BYTES_MIN {
+                let order = if raw { &mut self.raw } else { &mut self.compressed };
+                gathered.take_oldest(order, raw, &mut self.index, &self.pool);
+            }
+        }
+        let Gathered { batch, leaving, count, start_bytes } = gathered;
+        let outcome = if batch.used_bytes() < WRITE_BYTES_MIN {
+            batch.abandon();
+            Err(SpillError::Nothing)
+        } else {
+            batch.finish(&store.blocks).map_err(SpillError::Io)
+        };
+        match outcome {
+            Ok(written_bytes) => {
+                leaving[..count].iter().for_each(|left| self.leave_pool(left.pooled));
+                if self.pool.should_compact() {
+                    self.compact();
+                }
+                let end_bytes = start_bytes + written_bytes as u64;
+                Ok(Spilled { pages: count, written_bytes, end_bytes })
+            }
+            Err(error) => {
+                leaving[..count].iter().for_each(|left| self.stay(*left));
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees what a page whose entry was `pooled` took of the pool.
+    fn leave_pool(&mut self, pooled: Entry) {
+        if let State::Compressed { codec, len, handle } = pooled.state() {
+            self.pool.remove(handle, len);
+            *self.pages_in_pool(codec) -= 1;
+        }
+    }
+
+    /// After a failed write: the page waits behind the others, so that the same write is not tried again at once.
+    fn stay(&mut self, left: Leaving) {
+        if let State::Compressed { codec, len, handle } = left.pooled.state() {
+            let lined_up = self.line_up(left.page, codec, len, handle);
+            assert!(lined_up, "its place in the order was taken from it a moment ago");
+        }
+    }
+
+    /// Counts one more reference to every spilled page of `from..end`, for a child that gets a copy of this cache.
+    pub fn share_spilled(&self, from: PageNumber, end: PageNumber) {
+        self.each_spilled(from, end, |store, place| store.clusters.add_reference(place.cluster()));
+    }
+
+    /// Takes the references of [`Self::share_spilled`], or this cache's own at its end, away.
+    pub fn unshare_spilled(&self, from: PageNumber, end: PageNumber) {
+        self.each_spilled(from, end, |store, place| {
+            store.clusters.drop_reference(place.cluster(), &store.blocks);
+        });
+    }
+
+    fn each_spilled(&self, from: PageNumber, end: PageNumber, act: impl Fn(&Store<B>, Place)) {
+        let Some(store) = &self.store else { return };
+        let mut at = from;
+        while let Some(page) = self.index.next_known(at, end) {
+            if let State::Spilled { place, .. } = self.index.get(page).state() {
+                act(store, place);
+            }
+            at = page + 1;
+        }
+    }
+}
+
+impl Gathered<'_> {
+    /// Takes the oldest pages of an order until the write is full or the order empty. Their
+    /// entries say at once that they are spilled, so that a second entry in the order is stale.
+    fn take_oldest<M: SpaceSource>(
+        &mut self,
+        order: &mut Order<M::Space>,
+        raw: bool,
+        index: &mut Index<M>,
+        pool: &SizeClasses<M::Space>,
+    ) {
+        while let Some(oldest) = order.peek() {
+            if let Some((pooled, codec, len, handle)) = in_pool(index, oldest, raw) {
+                if self.count == self.leaving.len() {
+                    return;
+                }
+                let Some(place) = self.batch.push(pool.get(handle, len)) else { return };
+                self.leaving[self.count] = Leaving { page: oldest.page(), pooled };
+                self.count += 1;
+                self.start_bytes = u64::from(place.cluster()) * CLUSTER_BYTES as u64;
+                let entered = index.set(oldest.page(), Entry::new(State::Spilled { codec, place }));
+                debug_assert!(entered, "a compressed page is in the index");
+            }
+            order.pop();
+        }
+    }
+}
+
+/// The entry of a page that waits in the raw or the other order, and what it says, unless what
+/// the order says of it is stale.
+fn in_pool<M: SpaceSource>(
+    index: &Index<M>,
+    ordered: Ordered,
+    raw: bool,
+) -> Option<(Entry, CodecId, usize, Handle)> {
+    let entry = index.get(ordered.page());
+    match entry.state() {
+        State::Compressed { codec, len, handle }
+            if ordered.is_at(handle) && (codec == CodecId::Copy) == raw =>
+        {
+            Some((entry, codec, len, handle))
+        }
+        _ => None,
+    }
+}
+
+/// Drops what is stale from an order, and has `relocate` move the others' bytes.
+fn sweep<M: SpaceSource>(
+    order: &mut Order<M::Space>,
+    raw: bool,
+    index: &mut Index<M>,
+    mut relocate: impl FnMut(Handle, usize) -> Option<Handle>,
+) {
+    order.sweep(|ordered, mark| {
+        let (entry, codec, len, handle) = in_pool(index, ordered, raw)?;
+        if entry.mark() == mark {
+            return None;
+        }
+        let handle = relocate(handle, len).unwrap_or(handle);
+        let kept = Entry::new(State::Compressed { codec, len, handle }).with_mark(mark);
+        let entered = index.set(ordered.page(), kept);
+        debug_assert!(entered, "a compressed page is in the index");
+        Some(Ordered::new(ordered.page(), handle))
+    });
+}
+
+fn lost(error: ReadError) -> Lost {
+    match error {
+        ReadError::Io(errno) => Lost::Io(errno),
+        ReadError::Corrupt => Lost::Corrupt,
+    }
+}
+
+/// The first `bytes` of a space.
+///
+/// # Safety
+/// Nothing else borrows the space for as long as the result lives.
+unsafe fn bytes_mut<'a>(space: &impl Space, bytes: usize) -> &'a mut [u8] {
+    // SAFETY: the caller's promise; the bytes are initialised, as a space is zero at first.
+    unsafe { slice_mut(space, bytes) }
+}
+
+/// The first `count` values of a space.
+///
+/// # Safety
+/// As [`bytes_mut`]; any bytes make a `T`, and `T` is aligned to at most a page.
+unsafe fn slice_mut<'a, T>(space: &impl Space, count: usize) -> &'a mut [T] {
+    assert!(count * size_of::<T>() <= space.bytes());
+    // SAFETY: within the space, by the assertion; the rest is the caller's promise.
+    unsafe { core::slice::from_raw_parts_mut(space.base().cast(), count) }
+}

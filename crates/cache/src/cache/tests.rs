@@ -1,0 +1,67 @@
+//! What a million swap-outs leave behind in the order and the pool, without the codec's time.
+
+extern crate std;
+
+use std::collections::BTreeMap;
+use std::println;
+
+use super::*;
+use zpager_pool::Heap;
+use zpager_store::Memory;
+
+/// xorshift64*, seeded by ZPAGER_SEED, or fixed; prints what it uses.
+fn random() -> impl FnMut(u64) -> u64 {
+    let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or(2003);
+    println!("ZPAGER_SEED={seed}");
+    let mut state = seed.wrapping_mul(2) | 1;
+    move |bound| {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
+    }
+}
+
+fn cache() -> Cache<Heap, Memory> {
+    Cache::new(Heap, CodecId::Lz4, 16 << 20, None).expect("heap")
+}
+
+/// Checks that every page has the bytes it had, one good entry in its order, and its mark.
+fn check(cache: &mut Cache<Heap, Memory>, lengths: &BTreeMap<PageNumber, usize>) {
+    for (&page, &length) in lengths {
+        let entry = cache.index.get(page);
+        let State::Compressed { len, handle, .. } = entry.state() else {
+            panic!("page {page} is not in the pool")
+        };
+        assert_eq!(len, length);
+        assert!(cache.pool.get(handle, len).iter().all(|byte| *byte == page as u8));
+        assert_eq!(entry.mark(), cache.compressed.mark());
+    }
+    cache.compact();
+    let payload_bytes: usize = lengths.values().sum();
+    assert_eq!(cache.pool.payload_bytes(), payload_bytes);
+}
+
+/// Most pages are the same few, which come back to their old places: their old entries look good.
+#[test]
+fn the_order_stays_short_under_churn() {
+    const PAGES: u64 = 1000;
+    let (mut cache, mut random) = (cache(), random());
+    let mut lengths = BTreeMap::new();
+    for step in 0..1_000_000 {
+        let page = if random(4) == 0 { random(PAGES) } else { random(3) };
+        cache.forget(page);
+        let length = if page < 3 { 100 } else { 30 + random(2000) as usize };
+        assert!(cache.index.set(page, Entry::new(State::Resident { turn: 0 })));
+        assert!(cache.place(page, CodecId::Lz4, &[page as u8; 4096][..length]));
+        lengths.insert(page, length);
+        assert!(cache.compressed.len() <= lengths.len() + 4096 + 1);
+        if step % 50_000 == 0 {
+            check(&mut cache, &lengths);
+        }
+    }
+    sweep(&mut cache.compressed, false, &mut cache.index, |_, _| None);
+    assert_eq!(cache.compressed.len(), lengths.len());
+    check(&mut cache, &lengths);
+}

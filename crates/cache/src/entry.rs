@@ -1,0 +1,170 @@
+//! The word that says where a page is.
+//!
+//! ```text
+//! bits 0..3   state
+//! resident    8..24  turn of the clock at which it came in
+//! same-filled 8..40  number of the value
+//! compressed  3..7   codec   7..20 length   20..56 handle in the pool   63 mark of its order
+//! spilled     3..7   codec   7..60 place in the store
+//! ```
+//! Zero is a page that was never written or was given back by the program, so
+//! that an index of fresh RAM is right as it is.
+
+use zpager_codec::CodecId;
+use zpager_pool::Handle;
+use zpager_store::Place;
+
+/// Number of a page of address space: its address over 4096.
+pub type PageNumber = u64;
+
+/// One page's entry in the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Entry(u64);
+
+/// What an entry says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Nothing is known: reads as zeros where the page is managed.
+    Absent,
+    /// In RAM, uncompressed, mapped by the program.
+    Resident {
+        /// Turn of the clock at which it came in, modulo 2^16.
+        turn: u16,
+    },
+    /// Every word is equal; kept here alone.
+    SameFilled {
+        /// Number of the value among the fills.
+        fill: u32,
+    },
+    /// In the pool.
+    Compressed {
+        /// What made the bytes.
+        codec: CodecId,
+        /// How many bytes.
+        len: usize,
+        /// Where they are.
+        handle: Handle,
+    },
+    /// In the store.
+    Spilled {
+        /// What made the bytes.
+        codec: CodecId,
+        /// Where they are, and how many.
+        place: Place,
+    },
+}
+
+const TAG_BITS: u32 = 3;
+const RESIDENT: u64 = 1;
+const SAME_FILLED: u64 = 2;
+const COMPRESSED: u64 = 3;
+const SPILLED: u64 = 4;
+const CODEC_AT: u32 = 3;
+const LEN_AT: u32 = 7;
+const HANDLE_AT: u32 = 20;
+const VALUE_AT: u32 = 8;
+const MARK: u64 = 1 << 63;
+
+const _: () = assert!(HANDLE_AT + Handle::BITS < 64 && LEN_AT + Place::BITS <= 64);
+
+impl Entry {
+    /// A page that reads as zeros.
+    pub const ABSENT: Entry = Entry(0);
+
+    /// The entry that says `state`.
+    pub fn new(state: State) -> Entry {
+        Entry(match state {
+            State::Absent => 0,
+            State::Resident { turn } => RESIDENT | u64::from(turn) << VALUE_AT,
+            State::SameFilled { fill } => SAME_FILLED | u64::from(fill) << VALUE_AT,
+            State::Compressed { codec, len, handle } => {
+                COMPRESSED
+                    | (codec as u64) << CODEC_AT
+                    | (len as u64) << LEN_AT
+                    | handle.raw() << HANDLE_AT
+            }
+            State::Spilled { codec, place } => {
+                SPILLED | (codec as u64) << CODEC_AT | place.raw() << LEN_AT
+            }
+        })
+    }
+
+    /// What the entry says.
+    pub fn state(self) -> State {
+        match self.0 & ((1 << TAG_BITS) - 1) {
+            RESIDENT => State::Resident { turn: (self.0 >> VALUE_AT) as u16 },
+            SAME_FILLED => State::SameFilled { fill: (self.0 >> VALUE_AT) as u32 },
+            COMPRESSED => State::Compressed {
+                codec: self.codec(),
+                len: (self.0 >> LEN_AT) as usize & ((1 << (HANDLE_AT - LEN_AT)) - 1),
+                handle: Handle::from_raw((self.0 & !MARK) >> HANDLE_AT),
+            },
+            SPILLED => {
+                State::Spilled { codec: self.codec(), place: Place::from_raw(self.0 >> LEN_AT) }
+            }
+            _ => State::Absent,
+        }
+    }
+
+    fn codec(self) -> CodecId {
+        let number = (self.0 >> CODEC_AT) as u8 & 0xf;
+        CodecId::try_from(number).expect("an entry names a codec that exists")
+    }
+
+    /// The same entry of a compressed page with the mark set or not.
+    pub(crate) fn with_mark(self, mark: bool) -> Entry {
+        Entry(if mark { self.0 | MARK } else { self.0 & !MARK })
+    }
+
+    /// Whether the entry of a compressed page has the mark.
+    pub(crate) fn mark(self) -> bool {
+        self.0 & MARK != 0
+    }
+
+    /// Whether the page is in RAM, uncompressed.
+    pub fn is_resident(self) -> bool {
+        self.0 & ((1 << TAG_BITS) - 1) == RESIDENT
+    }
+
+    /// Whether nothing is known of the page.
+    pub fn is_absent(self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn states() -> impl Strategy<Value = State> {
+        let codec = prop::sample::select(CodecId::ALL.to_vec());
+        prop_oneof![
+            Just(State::Absent),
+            any::<u16>().prop_map(|turn| State::Resident { turn }),
+            any::<u32>().prop_map(|fill| State::SameFilled { fill }),
+            (codec.clone(), 1usize..=4096, 0u64..1 << Handle::BITS).prop_map(
+                |(codec, len, raw)| {
+                    State::Compressed { codec, len, handle: Handle::from_raw(raw) }
+                }
+            ),
+            (codec, 0u64..1 << Place::BITS)
+                .prop_map(|(codec, raw)| State::Spilled { codec, place: Place::from_raw(raw) }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn an_entry_says_what_was_put_in(state in states()) {
+            prop_assert_eq!(Entry::new(state).state(), state);
+        }
+
+        #[test]
+        fn a_mark_changes_nothing_else(raw in 0u64..1 << Handle::BITS, mark: bool) {
+            let handle = Handle::from_raw(raw);
+            let state = State::Compressed { codec: CodecId::Lz4, len: 4096, handle };
+            let entry = Entry::new(state).with_mark(!mark).with_mark(mark);
+            prop_assert_eq!((entry.state(), entry.mark()), (state, mark));
+        }
+    }
+}

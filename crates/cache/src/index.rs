@@ -1,0 +1,238 @@
+//! One word for every page of address space, found by two loads.
+//!
+//! The directory has a number for each GiB of the 47-bit address space; the
+//! number names a leaf, a stretch of 2^18 entries that costs RAM only where it
+//! was written: 8 bytes a page of address space in use. A page of a leaf that
+//! has been cleared as a whole is given back.
+//!
+//! Bad case: pages touched 2 MiB apart cost a page of entries each.
+
+use zpager_pool::{Space, SpaceSource};
+
+use crate::entry::{Entry, PageNumber, State};
+
+const LEAF_BITS: u32 = 18;
+const LEAF_ENTRIES: usize = 1 << LEAF_BITS;
+const DIRECTORY_ENTRIES: usize = 1 << (47 - 12 - LEAF_BITS);
+/// Leaves of one process: 1 TiB of address space that was touched.
+const LEAVES_MAX: usize = 1024;
+const PAGE_BYTES: usize = 4096;
+/// Entries in one page of a leaf.
+const GROUP_ENTRIES: usize = PAGE_BYTES / size_of::<Entry>();
+const GROUPS: usize = LEAF_ENTRIES / GROUP_ENTRIES;
+
+/// First page number that no index covers.
+pub const PAGE_NUMBER_END: PageNumber = (DIRECTORY_ENTRIES << LEAF_BITS) as u64;
+
+struct Leaf<S> {
+    space: S,
+    /// Which of its pages hold entries.
+    in_use: [u64; GROUPS / 64],
+}
+
+/// The entries of a process's pages.
+pub struct Index<M: SpaceSource> {
+    source: M,
+    /// `u16` numbers of leaves, one more than their place in `leaves`; 0 for none.
+    directory: M::Space,
+    leaves: [Option<Leaf<M::Space>>; LEAVES_MAX],
+    leaf_count: usize,
+    metadata_bytes: usize,
+}
+
+impl<M: SpaceSource> Index<M> {
+    /// An empty index; `None` when the source has no room.
+    pub fn new(source: M) -> Option<Self> {
+        let directory = source.reserve(DIRECTORY_ENTRIES * size_of::<u16>())?;
+        Some(Index {
+            source,
+            directory,
+            leaves: [const { None }; LEAVES_MAX],
+            leaf_count: 0,
+            metadata_bytes: 2 * PAGE_BYTES,
+        })
+    }
+
+    /// RAM of the entries in use.
+    pub fn metadata_bytes(&self) -> usize {
+        self.metadata_bytes
+    }
+
+    fn leaf_number(&self, page: PageNumber) -> usize {
+        debug_assert!(page < PAGE_NUMBER_END);
+        let slot = (page >> LEAF_BITS) as usize % DIRECTORY_ENTRIES;
+        // SAFETY: within the directory, which is zero where it was not written.
+        usize::from(unsafe { self.directory.base().cast::<u16>().add(slot).read() })
+    }
+
+    /// The entry of `page`.
+    #[inline]
+    pub fn get(&self, page: PageNumber) -> Entry {
+        let number = self.leaf_number(page);
+        let Some(leaf) = number.checked_sub(1).and_then(|at| self.leaves[at].as_ref()) else {
+            return Entry::ABSENT;
+        };
+        // SAFETY: within the leaf, which is zero where it was not written.
+        unsafe { leaf.space.base().cast::<Entry>().add(page as usize % LEAF_ENTRIES).read() }
+    }
+
+    /// Replaces the entry of `page`. False when there is no room for a new leaf;
+    /// never for a page whose entry is not absent.
+    #[must_use]
+    pub fn set(&mut self, page: PageNumber, entry: Entry) -> bool {
+        let mut number = self.leaf_number(page);
+        if number == 0 {
+            if entry.is_absent() {
+                return true;
+            }
+            number = match self.add_leaf(page) {
+                Some(number) => number,
+                None => return false,
+            };
+        }
+        let leaf = self.leaves[number - 1].as_mut().expect("a numbered leaf exists");
+        let at = page as usize % LEAF_ENTRIES;
+        let (group, bit) = (at / GROUP_ENTRIES / 64, 1u64 << (at / GROUP_ENTRIES % 64));
+        if leaf.in_use[group] & bit == 0 {
+            if entry.is_absent() {
+                return true;
+            }
+            leaf.in_use[group] |= bit;
+            self.metadata_bytes += PAGE_BYTES;
+        }
+        // SAFETY: within the leaf.
+        unsafe { leaf.space.base().cast::<Entry>().add(at).write(entry) };
+        true
+    }
+
+    #[cold]
+    fn add_leaf(&mut self, page: PageNumber) -> Option<usize> {
+        if self.leaf_count == LEAVES_MAX {
+            return None;
+        }
+        let space = self.source.reserve(LEAF_ENTRIES * size_of::<Entry>())?;
+        self.leaves[self.leaf_count] = Some(Leaf { space, in_use: [0; GROUPS / 64] });
+        self.leaf_count += 1;
+        let slot = (page >> LEAF_BITS) as usize;
+        // SAFETY: within the directory, by `leaf_number`'s bound on pages.
+        unsafe { self.directory.base().cast::<u16>().add(slot).write(self.leaf_count as u16) };
+        Some(self.leaf_count)
+    }
+
+    /// The first page of `from..end` whose entry is not absent.
+    pub fn next_known(&self, from: PageNumber, end: PageNumber) -> Option<PageNumber> {
+        let mut page = from;
+        while page < end {
+            let Some(leaf) =
+                self.leaf_number(page).checked_sub(1).and_then(|at| self.leaves[at].as_ref())
+            else {
+                page = ((page >> LEAF_BITS) + 1) << LEAF_BITS;
+                continue;
+            };
+            let group = page as usize % LEAF_ENTRIES / GROUP_ENTRIES;
+            if leaf.in_use[group / 64] & (1 << (group % 64)) == 0 {
+                page = (page / GROUP_ENTRIES as u64 + 1) * GROUP_ENTRIES as u64;
+            } else if self.get(page).is_absent() {
+                page += 1;
+            } else {
+                return Some(page);
+            }
+        }
+        None
+    }
+
+    /// The first resident page of `from..end`, and the turn at which it came in.
+    pub fn next_resident(&self, from: PageNumber, end: PageNumber) -> Option<(PageNumber, u16)> {
+        let mut at = from;
+        while let Some(page) = self.next_known(at, end) {
+            if let State::Resident { turn } = self.get(page).state() {
+                return Some((page, turn));
+            }
+            at = page + 1;
+        }
+        None
+    }
+
+    /// Gives back the pages of entries that lie wholly within `from..end`, all of which are absent.
+    pub fn release_absent(&mut self, from: PageNumber, end: PageNumber) {
+        let mut page = from.next_multiple_of(GROUP_ENTRIES as u64);
+        while page + GROUP_ENTRIES as u64 <= end {
+            let Some(at) = self.leaf_number(page).checked_sub(1) else {
+                page = ((page >> LEAF_BITS) + 1) << LEAF_BITS;
+                continue;
+            };
+            let leaf = self.leaves[at].as_mut().expect("a numbered leaf exists");
+            let group = page as usize % LEAF_ENTRIES / GROUP_ENTRIES;
+            let bit = 1u64 << (group % 64);
+            if leaf.in_use[group / 64] & bit != 0 {
+                leaf.in_use[group / 64] &= !bit;
+                leaf.space.release(group * PAGE_BYTES, PAGE_BYTES);
+                self.metadata_bytes -= PAGE_BYTES;
+            }
+            page += GROUP_ENTRIES as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use zpager_pool::Heap;
+
+    fn resident(turn: u16) -> Entry {
+        Entry::new(State::Resident { turn })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn behaves_as_a_map(steps in prop::collection::vec((0u64..3, 0u64..2000, any::<u16>()), 1..300)) {
+            let mut index = Index::new(Heap).unwrap();
+            let mut model = BTreeMap::new();
+            for (area, offset, turn) in steps {
+                let page = area * 0x4_0000 + 0x3_fc00 + offset;
+                if turn % 3 == 0 {
+                    assert!(index.set(page, Entry::ABSENT));
+                    model.remove(&page);
+                } else {
+                    assert!(index.set(page, resident(turn)));
+                    model.insert(page, turn);
+                }
+                prop_assert_eq!(index.get(page).is_absent(), !model.contains_key(&page));
+            }
+            let mut found = std::vec::Vec::new();
+            let mut at = 0;
+            while let Some(page) = index.next_known(at, 0x20_0000) {
+                found.push(page);
+                at = page + 1;
+            }
+            prop_assert_eq!(found, model.keys().copied().collect::<std::vec::Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn cleared_ranges_cost_nothing() {
+        let mut index = Index::new(Heap).unwrap();
+        let empty_bytes = index.metadata_bytes();
+        for page in 1000..3000 {
+            assert!(index.set(page, resident(1)));
+        }
+        assert!(index.metadata_bytes() <= empty_bytes + 2000 * 8 + 2 * PAGE_BYTES);
+        for page in 1000..3000 {
+            assert!(index.set(page, Entry::ABSENT));
+        }
+        index.release_absent(0, 4096);
+        assert_eq!(index.metadata_bytes(), empty_bytes);
+        assert!(index.get(1500).is_absent());
+    }
+
+    #[test]
+    fn the_last_page_of_the_address_space_has_an_entry() {
+        let mut index = Index::new(Heap).unwrap();
+        assert!(index.set(PAGE_NUMBER_END - 1, resident(9)));
+        assert_eq!(index.next_known(0, PAGE_NUMBER_END), Some(PAGE_NUMBER_END - 1));
+    }
+}

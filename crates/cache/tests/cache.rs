@@ -1,0 +1,198 @@
+//! The cache against a plain map whatever the store does, and its bounds on RAM.
+//!
+//! The seed of the random tests that are not proptest's own is taken from ZPAGER_SEED.
+
+mod model;
+
+use std::sync::atomic::AtomicU64;
+
+use model::{Content, Setting, Step};
+use proptest::prelude::*;
+use zpager_cache::{Cache, Entry, PageNumber, Placed, State, Store};
+use zpager_codec::{CodecId, Page};
+use zpager_pool::Heap;
+use zpager_store::{CLUSTER_BYTES, Clusters, Memory};
+
+const MIB: usize = 1 << 20;
+
+fn settings() -> impl Strategy<Value = Setting> {
+    let codec = prop::sample::select(CodecId::ALL.to_vec());
+    let pool_bytes_max = prop::sample::select(vec![64usize << 10, 1 << 20]);
+    let one_in = prop_oneof![Just(0), 2u64..20];
+    (codec, pool_bytes_max, any::<u64>(), one_in).prop_map(
+        |(codec, pool_bytes_max, seed, one_in)| Setting { codec, pool_bytes_max, seed, one_in },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn as_a_plain_map(
+        setting in settings(),
+        steps in prop::collection::vec(any::<[u8; 4]>().prop_map(Step::from_bytes), 1..120),
+    ) {
+        model::run(setting, steps);
+    }
+}
+
+fn cache(codec: CodecId, pool_bytes_max: usize, clusters: usize) -> Cache<Heap, Memory> {
+    let words = Clusters::words_for((clusters * CLUSTER_BYTES) as u64);
+    let words: &'static [AtomicU64] = Box::leak((0..words).map(|_| AtomicU64::new(0)).collect());
+    let store = Store { blocks: Memory::default(), clusters: Clusters::new(words) };
+    Cache::new(Heap, codec, pool_bytes_max, Some(store)).expect("heap")
+}
+
+fn swap_out(cache: &mut Cache<Heap, Memory>, number: PageNumber, page: &Page) -> Placed {
+    assert!(cache.index.set(number, Entry::new(State::Resident { turn: 0 })));
+    cache.swap_out(number, page)
+}
+
+fn swap_in(cache: &mut Cache<Heap, Memory>, number: PageNumber) -> Page {
+    let mut page = [Page::ZERO];
+    assert_eq!(cache.swap_in(number, &mut page).expect("in the cache").pages, 1);
+    let [page] = page;
+    page
+}
+
+/// xorshift64*, seeded by ZPAGER_SEED, or fixed; prints what it uses.
+fn random() -> impl FnMut(u64) -> u64 {
+    let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or(19_990);
+    println!("ZPAGER_SEED={seed}");
+    let mut state = seed.wrapping_mul(2) | 1;
+    move |bound| {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
+    }
+}
+
+/// A page that goes out and comes back lies where it lay before, so that its old entry in the
+/// order looks good; it must leave once all the same.
+#[test]
+fn a_page_at_its_old_place_leaves_once() {
+    let out = Step::SwapOut { from: 0, count: 40, kind: 3 };
+    let back = Step::SwapIn { from: 0, count: 40 };
+    let setting = Setting { codec: CodecId::Lz4, pool_bytes_max: MIB, seed: 0, one_in: 0 };
+    model::run(setting, [out, back, out, back, out, Step::Spill]);
+    let there = Step::Rename { from: 0, to: 100, count: 40 };
+    let and_back = Step::Rename { from: 100, to: 0, count: 40 };
+    model::run(setting, [out, there, and_back, there, and_back, Step::Spill]);
+}
+
+/// Pages as a heap has them: pointers, small numbers, text-like noise of all lengths.
+fn heap_page(seed: u64) -> Page {
+    Content { kind: if seed.is_multiple_of(3) { 5 } else { 7 }, seed }.page()
+}
+
+#[test]
+fn metadata_and_waste_stay_small_under_churn() {
+    const PAGES: u64 = 20_000;
+    let mut cache = cache(CodecId::Lz4, 64 * MIB, 200);
+    let empty_bytes = cache.metadata_bytes();
+    let index_bytes = PAGES.next_multiple_of(512) as usize * 8;
+    let pages: Vec<Page> = (0..600).map(heap_page).collect();
+    let mut random = random();
+    let mut is_out = [false; PAGES as usize];
+    for step in 0..200_000 {
+        let number = random(PAGES);
+        let out = &mut is_out[number as usize];
+        if *out {
+            cache.forget(number);
+        } else {
+            swap_out(&mut cache, number, &pages[random(600) as usize]);
+        }
+        *out = !*out;
+        if step % 100 == 99 {
+            let pooled_pages = is_out.iter().filter(|out| **out).count();
+            let metadata_bytes = cache.metadata_bytes() - empty_bytes;
+            // What is stale in the order costs up to 4096 words beside.
+            let allowed_bytes = index_bytes + pooled_pages * 16 + 4096 * 8 + 4 * 4096;
+            assert!(metadata_bytes <= allowed_bytes, "{metadata_bytes} for {pooled_pages} pages");
+        }
+        if step % 1000 == 999 && cache.payload_bytes() > 8 * MIB {
+            let (held, payload) = (cache.pool_bytes(), cache.payload_bytes());
+            assert!((held - payload) * 10 <= held, "{held} bytes hold {payload}");
+        }
+    }
+    let (held, payload) = (cache.pool_bytes(), cache.payload_bytes());
+    let pooled_pages = is_out.iter().filter(|out| **out).count();
+    println!(
+        "{pooled_pages} pages: {payload} bytes in {held}, {} bytes of metadata a page",
+        (cache.metadata_bytes() - empty_bytes - index_bytes) as f64 / pooled_pages as f64
+    );
+    for number in 0..PAGES {
+        cache.forget(number);
+    }
+    cache.index.release_absent(0, PAGES.next_multiple_of(512));
+    // The pool keeps what describes its pages, 8 bytes each.
+    assert!(cache.metadata_bytes() <= empty_bytes + held / 256 + 4096 * 8 + 4 * 4096);
+    assert_eq!(cache.payload_bytes(), 0);
+}
+
+/// The RAM that leaves for the store is given back, so that a caller who spills down to a limit
+/// spills no more than it takes.
+#[test]
+fn a_spilled_pool_is_as_dense_as_before() {
+    let mut cache = cache(CodecId::Lz4, 64 * MIB, 200);
+    let mut random = random();
+    let pages: Vec<Page> = (0..600).map(heap_page).collect();
+    for number in 0..20_000 {
+        swap_out(&mut cache, number, &pages[random(600) as usize]);
+    }
+    while cache.payload_bytes() > 8 * MIB {
+        cache.spill().expect("the store has room");
+        let (held, payload) = (cache.pool_bytes(), cache.payload_bytes());
+        assert!((held - payload) * 10 <= held, "{held} bytes hold {payload}");
+    }
+}
+
+/// Pages of some ten bytes each: a write of them takes more records than any other.
+#[test]
+fn the_shortest_pages_leave_too() {
+    for codec in CodecId::ALL {
+        let mut cache = cache(codec, 8 * MIB, 80);
+        let page = Content { kind: 2, seed: 5 }.page();
+        let mut number = 0;
+        while cache.payload_bytes() < 256 * 1024 {
+            swap_out(&mut cache, number, &page);
+            number += 1;
+        }
+        assert!(cache.spill().expect("enough for a write").written_bytes >= 128 * 1024);
+        for number in 0..number {
+            assert!(swap_in(&mut cache, number).0 == page.0);
+        }
+    }
+}
+
+/// Pages of which neither the raw nor the others are enough for a write.
+#[test]
+fn raw_and_compressed_pages_leave_together() {
+    let mut cache = cache(CodecId::Lz4, MIB, 1);
+    for number in 0..30 {
+        swap_out(&mut cache, number, &Content { kind: 3, seed: number }.page());
+    }
+    for number in 30..60 {
+        swap_out(&mut cache, number, &heap_page(number));
+    }
+    assert!(cache.payload_bytes() >= 128 * 1024);
+    cache.spill().expect("enough for a write");
+}
+
+/// Room that the program makes is used at once.
+#[test]
+fn a_full_store_that_is_emptied_takes_more() {
+    let mut cache = cache(CodecId::Copy, 4 * MIB, 2);
+    for number in 0..200 {
+        swap_out(&mut cache, number, &Content { kind: 3, seed: number }.page());
+    }
+    cache.spill().expect("room");
+    cache.spill().expect("room");
+    cache.spill().expect_err("full");
+    (0..200).for_each(|number| cache.forget(number));
+    for number in 0..64 {
+        swap_out(&mut cache, number, &Content { kind: 3, seed: number }.page());
+    }
+    cache.spill().expect("room again");
+}

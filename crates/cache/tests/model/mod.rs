@@ -1,0 +1,489 @@
+//! A cache against a plain map, step by step, through whatever the public interface allows.
+//!
+//! The map knows what every page holds; the cache is right when each page that comes back holds
+//! just that, when an error is reported only after the store failed, and when the references in
+//! the store are those of the spilled pages of all processes. A step is four bytes, so that a
+//! property test and a fuzzer drive the same model.
+//!
+//! A process is a bitwise copy of a cache with a copy of its memory, as after fork(2).
+
+use std::boxed::Box;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::vec::Vec;
+use std::{ptr, vec};
+
+use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, SpillError, State, Store};
+use zpager_codec::{CodecId, Page};
+use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
+use zpager_store::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Faulting, Memory, Place};
+
+/// Pages that the steps name, across the border of two leaves of the index.
+const FIRST_PAGE: PageNumber = (1 << 18) - 200;
+const PAGES: u64 = 512;
+/// Clusters of the store: few, so that it is full soon.
+const CLUSTERS: usize = 4;
+const PROCESSES_MAX: usize = 3;
+/// A write of less is not worth making.
+const WRITE_BYTES_MIN: usize = 128 * 1024;
+
+/// The memories of all processes, each a copy of its parent's.
+#[derive(Default)]
+struct Memories {
+    running: Cell<usize>,
+    processes: RefCell<Vec<Vec<HeapSpace>>>,
+}
+
+impl Memories {
+    fn new() -> Self {
+        Memories { running: Cell::new(0), processes: RefCell::new(vec![vec![]]) }
+    }
+
+    /// Copies the memory of the running process; gives the copy's number.
+    fn fork(&self) -> usize {
+        let mut processes = self.processes.borrow_mut();
+        let copies = processes[self.running.get()].iter().map(|space| {
+            let copy = Heap.reserve(space.bytes()).expect("heap");
+            // SAFETY: both are as long as the one says, and nobody writes meanwhile.
+            unsafe { ptr::copy_nonoverlapping(space.base(), copy.base(), space.bytes()) };
+            copy
+        });
+        let copies = copies.collect();
+        processes.push(copies);
+        processes.len() - 1
+    }
+}
+
+/// Memory that a process has at the same place as its parent.
+struct Forked<'m> {
+    memories: &'m Memories,
+    number: usize,
+    bytes: usize,
+}
+
+// SAFETY: as the heap space behind it, in which nobody but the running process looks. The base is
+// another in another process, whose cache is a copy that never runs at the same time.
+unsafe impl Space for Forked<'_> {
+    fn base(&self) -> *mut u8 {
+        self.memories.processes.borrow()[self.memories.running.get()][self.number].base()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn release(&self, offset: usize, bytes: usize) {
+        let processes = self.memories.processes.borrow();
+        processes[self.memories.running.get()][self.number].release(offset, bytes);
+    }
+}
+
+impl<'m> SpaceSource for &'m Memories {
+    type Space = Forked<'m>;
+
+    fn reserve(&self, bytes: usize) -> Option<Forked<'m>> {
+        let space = Heap.reserve(bytes)?;
+        let bytes = space.bytes();
+        let mut processes = self.processes.borrow_mut();
+        let spaces = &mut processes[self.running.get()];
+        spaces.push(space);
+        Some(Forked { memories: self, number: spaces.len() - 1, bytes })
+    }
+}
+
+/// The store that all processes write to.
+#[derive(Clone, Copy)]
+struct Shared<'b>(&'b Faulting<Memory>);
+
+impl Blocks for Shared<'_> {
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
+        self.0.write_at(offset_bytes, data)
+    }
+
+    fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        self.0.read_at(offset_bytes, data)
+    }
+
+    fn punch(&self, offset_bytes: u64, bytes: u64) {
+        self.0.punch(offset_bytes, bytes);
+    }
+}
+
+/// The words of a store's clusters, all free.
+fn clusters() -> Clusters<'static> {
+    std::thread_local! {
+        static WORDS: &'static [AtomicU64] = {
+            let words = Clusters::words_for((CLUSTERS * CLUSTER_BYTES) as u64);
+            Box::leak((0..words).map(|_| AtomicU64::new(0)).collect())
+        };
+    }
+    WORDS.with(|words| {
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        Clusters::new(words)
+    })
+}
+
+/// What a page holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Content {
+    /// How compressible it is.
+    pub(crate) kind: u8,
+    /// Pages with the same are equal.
+    pub(crate) seed: u64,
+}
+
+impl Content {
+    /// The page. Half of the kinds are compressible, to all sizes.
+    pub(crate) fn page(self) -> Page {
+        let mut state = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let mut page = Page::ZERO;
+        match self.kind % 8 {
+            0 => {}
+            1 => page.words_mut().fill(random() % 5),
+            // One word differs: some ten bytes.
+            2 => page.words_mut()[self.seed as usize % 512] = random(),
+            3 | 4 => page.words_mut().iter_mut().for_each(|word| *word = random()),
+            // Pointers to near places and small numbers, as in a heap.
+            5 | 6 => page.words_mut().iter_mut().for_each(|word| {
+                let drawn = random();
+                *word = match drawn % 4 {
+                    0 => 0,
+                    1 => drawn >> 56,
+                    _ => 0x7f00_1234_0000 | ((drawn >> 40) & 0xfff8),
+                };
+            }),
+            _ => {
+                let words = page.words_mut();
+                let length = 32 + random() as usize % 450;
+                words[..length].iter_mut().for_each(|word| *word = random());
+            }
+        }
+        page
+    }
+}
+
+/// Where the last block of a record ends in the store, in bytes.
+fn record_end(place: Place) -> u64 {
+    (place.offset_bytes() + 8 + place.len() as u64).next_multiple_of(BLOCK_BYTES as u64)
+}
+
+/// What happens next. Numbers of pages count from [`FIRST_PAGE`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    /// Pages that are resident or absent go out, with contents of one kind.
+    SwapOut { from: u64, count: u64, kind: u8 },
+    /// A run comes back.
+    SwapIn { from: u64, count: usize },
+    /// The program drops pages.
+    Forget { from: u64, count: u64 },
+    /// Pages are moved to where there are none.
+    Rename { from: u64, to: u64, count: u64 },
+    /// One write to the store.
+    Spill,
+    /// The running process forks; the child runs next.
+    Fork,
+    /// Another process runs.
+    Switch,
+    /// The running process ends, unless it is the last.
+    Exit,
+}
+
+impl Step {
+    /// Any four bytes are a step.
+    pub(crate) fn from_bytes([choice, from, count, kind]: [u8; 4]) -> Self {
+        let at = u64::from(from) * 2 + u64::from(kind >> 7);
+        let few = u64::from(count) % 64 + 1;
+        match choice % 32 {
+            0..12 => Step::SwapOut { from: at, count: few, kind: kind & 0x7f },
+            12..18 => Step::SwapIn { from: at, count: few as usize },
+            18..21 => Step::Forget { from: at, count: few },
+            21..23 => Step::Rename { from: at, to: u64::from(kind) * 2, count: few % 16 + 1 },
+            23..28 => Step::Spill,
+            28 => Step::Fork,
+            29..31 => Step::Switch,
+            _ => Step::Exit,
+        }
+    }
+}
+
+/// What cache the steps are taken with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting {
+    /// What pages are compressed with.
+    pub(crate) codec: CodecId,
+    /// What the pool may hold.
+    pub(crate) pool_bytes_max: usize,
+    /// Seed of the store's faults.
+    pub(crate) seed: u64,
+    /// One operation of the store in so many goes wrong; 0 for none.
+    pub(crate) one_in: u64,
+}
+
+struct Process<'m> {
+    memory: usize,
+    cache: Box<Cache<&'m Memories, Shared<'m>>>,
+    blocks: &'m Faulting<Memory>,
+    /// The pages that are not resident.
+    out: BTreeMap<PageNumber, Content>,
+}
+
+impl<'m> Process<'m> {
+    /// A copy that runs in a copied memory, with references of its own.
+    fn fork(&self, memories: &Memories) -> Self {
+        self.cache.share_spilled(0, FIRST_PAGE + PAGES);
+        let memory = memories.fork();
+        // SAFETY: a cache is plain data in its spaces' hands, which resolve to the memory of the
+        // process that runs; dropping either copy frees nothing.
+        let cache = Box::new(unsafe { ptr::read(&raw const *self.cache) });
+        Process { memory, cache, blocks: self.blocks, out: self.out.clone() }
+    }
+
+    /// Whether the store went wrong before now.
+    fn faulty(&self) -> bool {
+        self.blocks.faults() > 0
+    }
+
+    fn swap_out(&mut self, number: PageNumber, content: Content) {
+        if self.out.contains_key(&number) {
+            return;
+        }
+        assert!(self.cache.index.set(number, Entry::new(State::Resident { turn: 7 })));
+        let page = content.page();
+        let state = |process: &Self| process.cache.index.get(number).state();
+        match self.cache.swap_out(number, &page) {
+            Placed::SameFilled => assert!(matches!(state(self), State::SameFilled { .. })),
+            Placed::Compressed(bytes) => {
+                assert!(matches!(state(self), State::Compressed { len, .. } if len == bytes));
+            }
+            Placed::Incompressible => {
+                let is_raw = |codec, len| (codec, len) == (CodecId::Copy, 4096);
+                let found = state(self);
+                assert!(
+                    matches!(found, State::Compressed { codec, len, .. } if is_raw(codec, len))
+                );
+            }
+            Placed::NoRoom => {
+                assert!(self.cache.index.get(number).is_resident(), "still the caller's");
+                return;
+            }
+        }
+        self.out.insert(number, content);
+    }
+
+    fn swap_in(&mut self, first: PageNumber, count: usize) {
+        let mut pages = vec![Content { kind: 3, seed: 99 }.page(); count];
+        let spilled_before = self.spilled_pages();
+        match self.cache.swap_in(first, &mut pages) {
+            Ok(reads) => {
+                for (number, page) in (first..).zip(&pages[..reads.pages]) {
+                    let content = self.out.remove(&number).expect("a page that was resident");
+                    assert!(page.0 == content.page().0, "page {number} came back as another");
+                    assert!(self.cache.index.get(number).is_absent());
+                }
+                let next = first + reads.pages as u64;
+                let ended = reads.pages == count || !self.out.contains_key(&next);
+                assert!(ended || self.faulty(), "page {next} was left out");
+                let Reads { spilled_pages, reads, read_bytes, .. } = reads;
+                assert_eq!(spilled_before - self.spilled_pages(), spilled_pages);
+                assert!(reads as usize <= spilled_pages || self.faulty());
+                assert!(read_bytes >= reads as usize * BLOCK_BYTES);
+            }
+            Err(lost) => {
+                assert!(self.faulty(), "{lost:?} without a fault");
+                assert!(self.out.remove(&first).is_some(), "a page that was resident");
+                assert!(self.cache.index.get(first).is_absent());
+            }
+        }
+    }
+
+    fn forget(&mut self, range: Range<PageNumber>) {
+        for number in range.clone() {
+            self.cache.forget(number);
+            self.out.remove(&number);
+        }
+        self.cache.index.release_absent(range.start, range.end);
+    }
+
+    fn rename(&mut self, from: PageNumber, to: PageNumber) {
+        if !self.cache.index.get(to).is_absent() {
+            return;
+        }
+        assert!(self.cache.rename(from, to));
+        if let Some(content) = self.out.remove(&from) {
+            self.out.insert(to, content);
+        }
+    }
+
+    fn spill(&mut self, full: bool) {
+        let before = self.entries();
+        let payload_bytes = self.cache.payload_bytes();
+        match self.cache.spill() {
+            Ok(spilled) => {
+                assert!(spilled.written_bytes >= WRITE_BYTES_MIN);
+                assert!(spilled.written_bytes <= CLUSTER_BYTES);
+                assert!(self.cache.payload_bytes() < payload_bytes);
+                let left = before.iter().zip(self.entries()).filter_map(|(before, entry)| {
+                    let State::Spilled { place, .. } = entry.state() else { return None };
+                    (before.state() != entry.state()).then_some(record_end(place))
+                });
+                let ends: Vec<_> = left.collect();
+                assert_eq!(ends.len(), spilled.pages);
+                assert_eq!(ends.into_iter().max(), Some(spilled.end_bytes));
+            }
+            Err(error) => {
+                assert!(
+                    before.iter().zip(self.entries()).all(|(a, b)| a.state() == b.state()),
+                    "a spill that failed moved a page"
+                );
+                match error {
+                    SpillError::NoStore => unreachable!("there is one"),
+                    SpillError::Nothing => assert!(payload_bytes < WRITE_BYTES_MIN),
+                    SpillError::Full => assert!(full, "there was room"),
+                    SpillError::Io(_) => assert!(self.faulty()),
+                }
+            }
+        }
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        self.out.keys().map(|&number| self.cache.index.get(number)).collect()
+    }
+
+    fn spilled_pages(&self) -> usize {
+        self.entries().iter().filter(|e| matches!(e.state(), State::Spilled { .. })).count()
+    }
+
+    /// What must hold between any two calls; counts the references of spilled pages.
+    fn check(&self, references: &mut BTreeMap<u32, u32>) {
+        let (mut payload_bytes, mut raw_bytes) = (0, 0);
+        for (&number, entry) in self.out.keys().zip(self.entries()) {
+            match entry.state() {
+                State::Absent | State::Resident { .. } => panic!("page {number} is in no tier"),
+                State::SameFilled { .. } => {}
+                State::Compressed { codec, len, .. } => {
+                    payload_bytes += len;
+                    raw_bytes += if codec == CodecId::Copy { len } else { 0 };
+                }
+                State::Spilled { place, .. } => {
+                    *references.entry(place.cluster()).or_default() += 1;
+                }
+            }
+        }
+        assert_eq!(self.cache.payload_bytes(), payload_bytes);
+        assert_eq!(self.cache.raw_bytes(), raw_bytes);
+        assert!(self.cache.pool_bytes() >= payload_bytes);
+    }
+}
+
+/// The processes and what they share.
+struct Model<'m> {
+    memories: &'m Memories,
+    clusters: Clusters<'static>,
+    processes: Vec<Process<'m>>,
+    running: usize,
+    forked: bool,
+}
+
+impl Model<'_> {
+    fn run(&mut self, process: usize) {
+        self.running = process;
+        self.memories.running.set(self.processes[process].memory);
+    }
+
+    fn step(&mut self, number: u64, step: Step) {
+        let alive = self.processes.len();
+        let process = &mut self.processes[self.running];
+        let range = |from: u64, count: u64| {
+            FIRST_PAGE + from.min(PAGES)..FIRST_PAGE + (from + count).min(PAGES)
+        };
+        match step {
+            Step::SwapOut { from, count, kind } => {
+                for page in range(from, count) {
+                    process.swap_out(page, Content { kind, seed: (number << 10) | (page % 1000) });
+                }
+            }
+            Step::SwapIn { from, count } => process.swap_in(FIRST_PAGE + from, count),
+            Step::Forget { from, count } => process.forget(range(from, count)),
+            Step::Rename { from, to, count } => {
+                for (from, to) in range(from, count).zip(range(to, count)) {
+                    process.rename(from, to);
+                }
+            }
+            Step::Spill => {
+                let used_clusters = self.clusters.used_clusters();
+                // One process is not told of the room that another has made.
+                process.spill(self.forked || used_clusters == self.clusters.total_clusters());
+            }
+            Step::Fork if alive < PROCESSES_MAX => {
+                let child = process.fork(self.memories);
+                self.processes.push(child);
+                self.forked = true;
+                self.run(alive);
+            }
+            Step::Exit if alive > 1 => {
+                process.cache.unshare_spilled(0, FIRST_PAGE + PAGES);
+                self.processes.swap_remove(self.running);
+                self.run(0);
+            }
+            Step::Switch => self.run((self.running + 1) % alive),
+            Step::Fork | Step::Exit => {}
+        }
+    }
+
+    fn check(&mut self) {
+        let mut references = BTreeMap::new();
+        let running = self.running;
+        for process in 0..self.processes.len() {
+            self.run(process);
+            self.processes[process].check(&mut references);
+        }
+        self.run(running);
+        for cluster in 0..self.clusters.total_clusters() as u32 {
+            let expected = references.get(&cluster).copied().unwrap_or(0);
+            assert_eq!(self.clusters.references(cluster), expected, "cluster {cluster}");
+        }
+    }
+
+    /// Brings every page of every process back.
+    fn finish(mut self) {
+        for process in 0..self.processes.len() {
+            self.run(process);
+            let process = &mut self.processes[process];
+            while let Some(&first) = process.out.keys().next() {
+                process.swap_in(first, 64);
+            }
+            assert_eq!(process.cache.payload_bytes(), 0);
+            assert_eq!(process.cache.index.next_known(0, FIRST_PAGE), None);
+        }
+        assert_eq!(self.clusters.used_clusters(), 0, "references that nobody has");
+    }
+}
+
+/// Carries out the steps, then brings back what is out.
+pub(crate) fn run(setting: Setting, steps: impl IntoIterator<Item = Step>) {
+    let memories = Memories::new();
+    let blocks = Faulting::new(Memory::default(), setting.seed, setting.one_in);
+    let clusters = clusters();
+    let store = Store { blocks: Shared(&blocks), clusters };
+    let cache = Cache::new(&memories, setting.codec, setting.pool_bytes_max, Some(store));
+    let cache = Box::new(cache.expect("heap"));
+    let first = Process { memory: 0, cache, blocks: &blocks, out: BTreeMap::new() };
+    let processes = vec![first];
+    let mut model = Model { memories: &memories, clusters, processes, running: 0, forked: false };
+    for (number, step) in (1..).zip(steps) {
+        model.step(number, step);
+        model.check();
+    }
+    model.finish();
+    if blocks.faults() == 0 {
+        assert_eq!(blocks.inner().held_blocks(), 0, "space that was not given back");
+    }
+}
