@@ -1,0 +1,11 @@
+//! Which page leaves, how big the pool may grow, what is fetched ahead. Pure:
+//! numbers in, decisions out.
+#![no_std]
+
+mod ahead;
+mod clock;
+mod split;
+
+pub use ahead::{Ahead, WINDOW_MAX};
+pub use clock::{Clock, Found, Residents};
+pub use split::{Shares, Step, next_step};
