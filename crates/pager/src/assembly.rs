@@ -1,0 +1,88 @@
+//! The few instructions that no compiler can be asked for: returning from a
+//! signal, cloning onto another stack, and being entered from outside.
+
+use core::arch::naked_asm;
+
+/// Where the kernel returns to after one of our signal handlers: `rt_sigreturn`.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn restorer() {
+    naked_asm!("mov eax, 15", "syscall")
+}
+
+/// A system call that makes a child: its number and its arguments.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clone {
+    pub(crate) number: usize,
+    pub(crate) arguments: [usize; 6],
+}
+
+/// Makes a child that shares this memory. The child calls `begin(frame)` on the
+/// stack below `frame`, a signal frame, and then returns through the frame.
+///
+/// # Safety
+/// `call` is a clone with `CLONE_VM`; `frame` lies at the top of a stack that
+/// nobody else uses and describes the state in which the child is to go on.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn clone_onto_frame(
+    call: &Clone,
+    frame: usize,
+    begin: extern "C" fn(usize),
+) -> isize {
+    naked_asm!(
+        "push r12",
+        "push r13",
+        "push r14",
+        "mov r12, rsi",
+        "mov r13, rdx",
+        "mov rax, [rdi]",
+        "mov rsi, [rdi + 16]",
+        "mov rdx, [rdi + 24]",
+        "mov r10, [rdi + 32]",
+        "mov r8, [rdi + 40]",
+        "mov r9, [rdi + 48]",
+        "mov rdi, [rdi + 8]",
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "ret",
+        // The child: whatever stack the kernel gave it is not to be touched.
+        "2:",
+        "mov rsp, r12",
+        "and rsp, -16",
+        "mov rdi, r12",
+        "call r13",
+        "lea rsp, [r12 + 8]",
+        "mov eax, 15",
+        "syscall",
+    )
+}
+
+const ENTRY_STACK_BYTES: usize = 1 << 20;
+
+#[repr(align(16))]
+struct EntryStack(#[allow(dead_code)] [u8; ENTRY_STACK_BYTES]);
+
+/// The stack on which the supervisor has this image run, one thread at a time.
+static mut ENTRY_STACK: EntryStack = EntryStack([0; ENTRY_STACK_BYTES]);
+
+/// Where the supervisor enters a stopped thread; see [`zpager_wire::Entry`].
+///
+/// # Safety
+/// Only the supervisor may go here, with all threads of the process stopped and
+/// the registers as documented at [`zpager_wire::Entry`].
+#[unsafe(naked)]
+pub unsafe extern "C" fn enter() {
+    naked_asm!(
+        "lea rsp, [rip + {stack} + {bytes}]",
+        "cld",
+        "call {entered}",
+        "int3",
+        stack = sym ENTRY_STACK,
+        bytes = const ENTRY_STACK_BYTES,
+        entered = sym crate::start::entered,
+    )
+}

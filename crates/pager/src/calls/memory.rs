@@ -1,0 +1,348 @@
+//! Calls that change the address space. Each is made with the lock held: the
+//! kernel's answer first, then what is known of the pages.
+//!
+//! Source: mmap(2), mremap(2), mprotect(2), madvise(2), brk(2), mlock(2).
+
+use zpager_sys::PAGE_BYTES;
+use zpager_sys::signal::Context;
+use zpager_sys::syscall::{self, nr};
+use zpager_sys::{Errno, mapping};
+
+use super::Outcome;
+use crate::hold::pages_of;
+use crate::maps;
+use crate::process::Process;
+use crate::regions::{InChild, Pages};
+use crate::threads::Thread;
+use crate::unmanage::MANAGED_BYTES_MIN;
+
+const EFAULT: Errno = Errno(14);
+const EINVAL: Errno = Errno(22);
+const ENOMEM: Errno = Errno(12);
+/// Mappings that the kernel treats in a way of its own.
+const SPECIAL: u32 = nr::MAP_GROWSDOWN | nr::MAP_STACK | nr::MAP_HUGETLB | nr::MAP_LOCKED;
+const MAP_FIXED: usize = nr::MAP_FIXED as usize;
+const MAP_POPULATE: usize = nr::MAP_POPULATE as usize;
+const PROTECTION_MASK: usize = 7;
+/// At most this part of the budget can be locked or populated at once.
+const LOCKED_PART: usize = 4;
+
+fn page_end(address: usize) -> usize {
+    address.saturating_add(PAGE_BYTES - 1) & !(PAGE_BYTES - 1)
+}
+
+fn is_private_anonymous(flags: usize) -> bool {
+    let wanted = (nr::MAP_PRIVATE | nr::MAP_ANONYMOUS) as usize;
+    flags & wanted == wanted && flags & SPECIAL as usize == 0
+}
+
+impl Process {
+    pub(super) fn memory_call(&mut self, thread: &mut Thread, context: &Context) -> Outcome {
+        let number = context.registers.rax as u32;
+        let arguments = context.registers.arguments();
+        let outcome = match number {
+            nr::__NR_mmap => self.map(arguments),
+            nr::__NR_munmap => self.unmap(arguments),
+            nr::__NR_mremap => self.remap(arguments),
+            nr::__NR_mprotect | nr::__NR_pkey_mprotect => self.protect(number, arguments),
+            nr::__NR_madvise => self.advise(thread, arguments),
+            nr::__NR_brk => self.move_break(arguments[0]),
+            nr::__NR_mlock | nr::__NR_mlock2 => self.lock_memory(arguments),
+            // Current memory may be larger than the budget: as if the limit of locked memory forbade it.
+            nr::__NR_mlockall => Outcome::Done(ENOMEM.as_result()),
+            _ => self.transfer_between(thread, arguments),
+        };
+        self.publish();
+        outcome
+    }
+
+    /// Makes a call now.
+    fn make(&self, number: u32, arguments: [usize; 6]) -> Result<usize, Errno> {
+        // SAFETY: the program's own call; what it changes is brought up to date by the caller.
+        syscall::result(unsafe { syscall::call(number, arguments) })
+    }
+
+    /// What lay at `pages` is gone, and so is its management.
+    fn dropped(&mut self, pages: Pages) {
+        self.forget(pages.clone());
+        if !self.regions.remove(pages.clone()) {
+            self.fail(ENOMEM, pages.start as usize * PAGE_BYTES);
+        }
+    }
+
+    fn map(&mut self, mut arguments: [usize; 6]) -> Outcome {
+        let [address, bytes, protection, flags, ..] = arguments;
+        let is_candidate = is_private_anonymous(flags) && bytes >= MANAGED_BYTES_MIN;
+        if is_candidate {
+            // Populating managed memory would exceed the budget; it comes when it is touched.
+            arguments[3] &= !MAP_POPULATE;
+        }
+        let is_fixed = flags & MAP_FIXED != 0;
+        if is_fixed && mapping::meets_own(address, bytes) {
+            return Outcome::Done(ENOMEM.as_result());
+        }
+        let result = self.make(nr::__NR_mmap, arguments);
+        if let Ok(start) = result {
+            let pages = pages_of(start, page_end(bytes));
+            if is_fixed {
+                self.dropped(pages.clone());
+            }
+            if is_candidate {
+                self.manage(pages, (protection & PROTECTION_MASK) as u32);
+            }
+        }
+        Outcome::of(result)
+    }
+
+    fn unmap(&mut self, arguments: [usize; 6]) -> Outcome {
+        let [start, bytes, ..] = arguments;
+        if mapping::meets_own(start, bytes) {
+            return Outcome::Done(EINVAL.as_result());
+        }
+        let result = self.make(nr::__NR_munmap, arguments);
+        if result.is_ok() {
+            self.dropped(pages_of(start, bytes));
+        }
+        Outcome::of(result)
+    }
+
+    fn remap(&mut self, arguments: [usize; 6]) -> Outcome {
+        let [old, old_bytes, new_bytes, flags, ..] = arguments;
+        let (old_bytes, new_bytes) = (page_end(old_bytes), page_end(new_bytes));
+        if mapping::meets_own(arguments[4], new_bytes) || mapping::meets_own(old, old_bytes) {
+            return Outcome::Done(EINVAL.as_result());
+        }
+        let from = pages_of(old, old_bytes);
+        let is_fixed = flags & nr::MREMAP_FIXED as usize != 0;
+        // Linux 6.17 would move the first of several mappings and then refuse; before, it refused at once.
+        if is_fixed && self.regions.overlaps(&from) && maps::are_several(old, old_bytes) {
+            return Outcome::Done(EFAULT.as_result());
+        }
+        let is_managed = self.regions.overlaps(&from);
+        if is_managed {
+            self.keep_apart(old, old_bytes, true);
+        }
+        let result = self.make(nr::__NR_mremap, arguments);
+        if is_managed && (result.is_err() || flags & nr::MREMAP_DONTUNMAP as usize != 0) {
+            self.keep_apart(old, old_bytes, false);
+        }
+        let Ok(new) = result else { return Outcome::of(result) };
+        let to = pages_of(new, new_bytes);
+        if is_fixed {
+            self.dropped(to.clone());
+        }
+        match self.regions.first_part(&from) {
+            None => self.remapped_unmanaged(new, to, old_bytes),
+            Some(region) if new == old => {
+                self.keep_apart(old, new_bytes, false);
+                if to.end < from.end {
+                    self.dropped(to.end..from.end);
+                } else if from.end < to.end {
+                    self.manage(from.end..to.end, region.protection);
+                }
+            }
+            Some(region) => {
+                let keeps_old = flags & nr::MREMAP_DONTUNMAP as usize != 0;
+                self.moved(from, to, region.protection, keeps_old);
+                self.keep_apart(new, new_bytes, false);
+            }
+        }
+        Outcome::of(result)
+    }
+
+    /// The kernel ends the registration of whatever mapping the moved one becomes a part of, its
+    /// neighbours at the target too (`mremap_userfaultfd_prep` after `copy_vma`). A mapping with
+    /// another property does not become a part; this one tells nobody but core dumps.
+    fn keep_apart(&self, start: usize, bytes: usize, apart: bool) {
+        let advice = if apart { nr::MADV_DONTDUMP } else { nr::MADV_DODUMP };
+        // Where it is refused nothing has changed.
+        let _ = self.make(nr::__NR_madvise, [start, bytes, advice as usize, 0, 0, 0]);
+    }
+
+    /// A mapping that was too small to be managed may have become large.
+    fn remapped_unmanaged(&mut self, start: usize, pages: Pages, old_bytes: usize) {
+        let bytes = (pages.end - pages.start) as usize * PAGE_BYTES;
+        if bytes < MANAGED_BYTES_MIN || bytes <= old_bytes {
+            return;
+        }
+        if let Some(line) = maps::anonymous_at(start)
+            && self.manage(pages.clone(), line.protection)
+        {
+            self.adopt(pages);
+        }
+    }
+
+    /// The kernel moved a managed range; what is known of its pages moves too.
+    fn moved(&mut self, from: Pages, to: Pages, protection: u32, keeps_old: bool) {
+        if !self.regions.remove(from.clone()) {
+            self.fail(ENOMEM, from.start as usize * PAGE_BYTES);
+        }
+        let common = (to.end - to.start).min(from.end - from.start);
+        let mut at = from.start;
+        while let Some(page) = self.cache.index.next_known(at, from.start + common) {
+            if !self.cache.rename(page, to.start + (page - from.start)) {
+                self.fail(ENOMEM, page as usize * PAGE_BYTES);
+            }
+            at = page + 1;
+        }
+        self.forget(from.clone());
+        if !self.manage(to.clone(), protection) {
+            self.fail(EINVAL, to.start as usize * PAGE_BYTES);
+        }
+        if keeps_old {
+            self.manage(from, protection);
+        }
+    }
+
+    fn protect(&mut self, number: u32, arguments: [usize; 6]) -> Outcome {
+        let [start, bytes, protection, ..] = arguments;
+        if mapping::meets_own(start, bytes) {
+            return Outcome::Done(ENOMEM.as_result());
+        }
+        let result = self.make(number, arguments);
+        let pages = pages_of(start, page_end(bytes));
+        if result.is_ok() {
+            self.regions.protect(pages, (protection & PROTECTION_MASK) as u32);
+        } else {
+            self.protect_as_mapped(pages);
+        }
+        Outcome::of(result)
+    }
+
+    /// After an error the kernel may have changed a part: asks it what holds now.
+    fn protect_as_mapped(&mut self, pages: Pages) {
+        if !self.regions.overlaps(&pages) {
+            return;
+        }
+        let regions = &mut self.regions;
+        let outcome = maps::each_line(|line| {
+            let mapped = pages_of(line.start, line.end - line.start);
+            let common = mapped.start.max(pages.start)..mapped.end.min(pages.end);
+            if common.start < common.end {
+                regions.protect(common, line.protection);
+            }
+        });
+        if let Err(error) = outcome {
+            self.fail(error, pages.start as usize * PAGE_BYTES);
+        }
+    }
+
+    fn advise(&mut self, thread: &mut Thread, arguments: [usize; 6]) -> Outcome {
+        let [start, bytes, advice, ..] = arguments;
+        if mapping::meets_own(start, bytes) {
+            return Outcome::Done(ENOMEM.as_result());
+        }
+        let pages = pages_of(start, page_end(bytes));
+        if !self.regions.overlaps(&pages) {
+            return Outcome::GoOn;
+        }
+        match advice as u32 {
+            nr::MADV_DONTNEED | nr::MADV_FREE | nr::MADV_DONTNEED_LOCKED => {
+                let advice = match advice as u32 {
+                    nr::MADV_FREE => nr::MADV_DONTNEED as usize,
+                    _ => advice,
+                };
+                let result = self.make(nr::__NR_madvise, [start, bytes, advice, 0, 0, 0]);
+                match result {
+                    Ok(_) => self.forget(pages),
+                    // Over a hole the kernel drops all that is mapped, and reports the hole.
+                    Err(ENOMEM) => self.drop_again(pages),
+                    // Refused, or ended at locked memory.
+                    Err(_) => self.forget_missing(pages),
+                }
+                Outcome::of(result)
+            }
+            // Managed memory has no huge pages, and it is not merged with other pages.
+            nr::MADV_HUGEPAGE | nr::MADV_COLLAPSE | nr::MADV_MERGEABLE => Outcome::Done(0),
+            nr::MADV_DONTFORK => self.advise_fork(arguments, InChild::Dropped),
+            nr::MADV_WIPEONFORK => self.advise_fork(arguments, InChild::Wiped),
+            nr::MADV_DOFORK | nr::MADV_KEEPONFORK => self.advise_fork(arguments, InChild::Copied),
+            nr::MADV_POPULATE_READ | nr::MADV_POPULATE_WRITE => self.populate(thread, start, bytes),
+            _ => Outcome::GoOn,
+        }
+    }
+
+    /// Notes what a forked child is to get.
+    fn advise_fork(&mut self, arguments: [usize; 6], in_child: InChild) -> Outcome {
+        let [start, bytes, ..] = arguments;
+        let result = self.make(nr::__NR_madvise, arguments);
+        if result.is_ok() {
+            self.regions.set_in_child(pages_of(start, page_end(bytes)), in_child);
+        }
+        Outcome::of(result)
+    }
+
+    /// Drops what is managed, and only that, so that what is known is sure.
+    fn drop_again(&mut self, pages: Pages) {
+        let mut from = pages.start;
+        while let Some(part) = self.regions.first_part(&(from..pages.end)) {
+            from = part.end;
+            let (start, bytes) =
+                (part.start as usize * PAGE_BYTES, (part.end - part.start) as usize * PAGE_BYTES);
+            let drop = [start, bytes, nr::MADV_DONTNEED as usize, 0, 0, 0];
+            if self.make(nr::__NR_madvise, drop).is_ok() {
+                self.forget(part.pages());
+            }
+        }
+    }
+
+    /// Forgets resident pages that the kernel no longer has.
+    fn forget_missing(&mut self, pages: Pages) {
+        let mut from = pages.start;
+        while let Some((page, _)) = self.cache.index.next_resident(from, pages.end) {
+            if !self.is_present(page) {
+                self.forget(page..page + 1);
+            }
+            from = page + 1;
+        }
+    }
+
+    fn locked_bytes_max(&self) -> usize {
+        self.control.settings.budget_bytes as usize / LOCKED_PART
+    }
+
+    /// Brings pages in; more than fit at once come and go.
+    fn populate(&mut self, thread: &mut Thread, start: usize, bytes: usize) -> Outcome {
+        if bytes <= self.locked_bytes_max() {
+            self.hold(thread, start, bytes);
+            return Outcome::GoOn;
+        }
+        self.make_resident(pages_of(start, bytes));
+        Outcome::Done(0)
+    }
+
+    fn move_break(&mut self, wanted: usize) -> Outcome {
+        let before = self.program_break;
+        let result = self.make(nr::__NR_brk, [wanted, 0, 0, 0, 0, 0]);
+        if let Ok(now) = result {
+            let (old, new) = (page_end(before), page_end(now));
+            if new < old {
+                self.dropped(pages_of(new, old - new));
+            } else if new > old {
+                self.manage(pages_of(old, new - old), nr::PROT_READ | nr::PROT_WRITE);
+            }
+            self.program_break = now;
+        }
+        Outcome::of(result)
+    }
+
+    /// Locked memory is left to the kernel, as long as it is little.
+    fn lock_memory(&mut self, arguments: [usize; 6]) -> Outcome {
+        let [start, bytes, ..] = arguments;
+        if self.is_managed(start, bytes) {
+            if bytes > self.locked_bytes_max() {
+                return Outcome::Done(ENOMEM.as_result());
+            }
+            self.unmanage(pages_of(start, bytes));
+        }
+        Outcome::GoOn
+    }
+
+    /// `process_vm_readv`, `process_vm_writev`: the other process may be one that shares this memory.
+    fn transfer_between(&mut self, thread: &mut Thread, arguments: [usize; 6]) -> Outcome {
+        let [_, local, local_count, remote, remote_count, _] = arguments;
+        self.hold_vectors(thread, local, local_count);
+        self.hold_vectors(thread, remote, remote_count);
+        Outcome::GoOn
+    }
+}

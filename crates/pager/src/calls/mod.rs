@@ -1,0 +1,150 @@
+//! Every system call of the program.
+//!
+//! A call that only reads or writes memory is let go on once its buffers are
+//! held ([`shapes`]). Calls that change memory ([`memory`]), signals
+//! ([`signal_calls`]), or the process ([`process_calls`]) are made here, under
+//! the lock, so that what is known and what is true change together. Large
+//! transfers go in pieces ([`transfer`]).
+
+mod memory;
+mod process_calls;
+mod shapes;
+mod signal_calls;
+mod transfer;
+
+use zpager_sys::Errno;
+use zpager_sys::signal::Context;
+use zpager_sys::syscall::{self, nr};
+
+use crate::account::count;
+use crate::process::{PROCESS, Process};
+use crate::spawn::Spawn;
+use crate::stubs;
+use crate::threads::Thread;
+use transfer::Pieces;
+
+/// What is to be done about a call.
+pub(crate) enum Outcome {
+    /// The program's thread makes it itself.
+    GoOn,
+    /// It is done; this is its result.
+    Done(isize),
+    /// It is made in pieces, without the lock.
+    Transfer(Pieces),
+    /// It makes a child that shares this memory, without the lock.
+    Spawn(Spawn),
+    /// It ends the process: nobody else of it may enter the pager again.
+    End,
+}
+
+impl Outcome {
+    fn of(result: Result<usize, Errno>) -> Outcome {
+        Outcome::Done(match result {
+            Ok(value) => value as isize,
+            Err(error) => error.as_result(),
+        })
+    }
+}
+
+/// Serves a call that was dispatched. `context` stands behind the program's `syscall`.
+pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
+    thread.let_go();
+    let number = context.registers.rax;
+    let mut guard = PROCESS.lock();
+    // Dispatch is only ever switched on for a managed process.
+    let Some(process) = guard.as_mut() else { return };
+    count(&process.control.counters.dispatched_calls, 1);
+    process.one_call_less();
+    process.recount_shared();
+    match process.call(thread, context) {
+        Outcome::GoOn => {
+            let stub = stubs::for_site(context.registers.rip);
+            drop(guard);
+            go_on(thread, context, number, stub);
+        }
+        Outcome::Done(result) => context.registers.rax = result as usize,
+        Outcome::Transfer(pieces) => {
+            drop(guard);
+            context.registers.rax = pieces.transfer(thread) as usize;
+        }
+        Outcome::Spawn(spawn) => {
+            drop(guard);
+            context.registers.rax = spawn.make() as usize;
+        }
+        Outcome::End => {
+            core::mem::forget(guard);
+            go_on(thread, context, number, None);
+        }
+    }
+}
+
+/// Has the program's thread make the call from its stub, or makes it here where there is none.
+fn go_on(thread: &mut Thread, context: &mut Context, number: usize, stub: Option<usize>) {
+    match stub {
+        Some(stub) => {
+            thread.call = number;
+            context.registers.rip = stub;
+        }
+        None => {
+            // SAFETY: the program's own call, with its buffers held.
+            let result = unsafe { syscall::call(number as u32, context.registers.arguments()) };
+            context.registers.rax = result as usize;
+        }
+    }
+}
+
+impl Process {
+    fn one_call_less(&mut self) {
+        if self.published.calls_until_counted > 0 {
+            self.published.calls_until_counted -= 1;
+            if self.published.calls_until_counted == 0 {
+                self.publish();
+            }
+        }
+    }
+
+    fn call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        let number = context.registers.rax as u32;
+        match number {
+            nr::__NR_read..=nr::__NR_write
+            | nr::__NR_pread64..=nr::__NR_writev
+            | nr::__NR_preadv..=nr::__NR_pwritev
+            | nr::__NR_preadv2..=nr::__NR_pwritev2 => self.transfer_call(thread, context),
+            nr::__NR_mmap
+            | nr::__NR_munmap
+            | nr::__NR_mremap
+            | nr::__NR_mprotect
+            | nr::__NR_pkey_mprotect
+            | nr::__NR_madvise
+            | nr::__NR_brk
+            | nr::__NR_mlock
+            | nr::__NR_mlock2
+            | nr::__NR_mlockall
+            | nr::__NR_process_vm_readv
+            | nr::__NR_process_vm_writev => self.memory_call(thread, context),
+            nr::__NR_rt_sigaction
+            | nr::__NR_rt_sigprocmask
+            | nr::__NR_sigaltstack
+            | nr::__NR_rt_sigpending
+            | nr::__NR_rt_sigreturn => self.signal_call(thread, context),
+            nr::__NR_clone
+            | nr::__NR_clone3
+            | nr::__NR_fork
+            | nr::__NR_vfork
+            | nr::__NR_execve
+            | nr::__NR_execveat
+            | nr::__NR_exit
+            | nr::__NR_exit_group
+            | nr::__NR_close
+            | nr::__NR_close_range
+            | nr::__NR_dup2
+            | nr::__NR_dup3
+            | nr::__NR_set_robust_list
+            | nr::__NR_set_tid_address
+            | nr::__NR_rseq
+            | nr::__NR_io_uring_setup
+            | nr::__NR_prctl => self.process_call(thread, context),
+            _ => self.plain_call(thread, context),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Calls about the process, its threads and its descriptors.
+
+use zpager_cache::PAGE_NUMBER_END;
+use zpager_sys::Errno;
+use zpager_sys::signal::Context;
+use zpager_sys::syscall::{self, nr};
+
+use super::Outcome;
+use crate::process::Process;
+use crate::threads::Thread;
+
+const EBADF: Errno = Errno(9);
+const ENOSYS: Errno = Errno(38);
+const EINVAL: Errno = Errno(22);
+/// Longest path or argument, and most arguments, that the kernel takes.
+const STRING_BYTES_MAX: usize = 128 * 1024;
+const STRINGS_MAX: usize = 1 << 16;
+const STRING_STEP_BYTES: usize = 256;
+const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+const PR_SET_NAME: usize = 15;
+const PR_GET_NAME: usize = 16;
+const CLOSE_RANGE_UNSHARE: usize = 2;
+const CLONE_FILES: usize = 0x400;
+const ROBUST_HEAD_BYTES: usize = 24;
+
+impl Process {
+    pub(super) fn process_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        let arguments = context.registers.arguments();
+        let [first, second, third, ..] = arguments;
+        match context.registers.rax as u32 {
+            nr::__NR_clone | nr::__NR_clone3 | nr::__NR_fork | nr::__NR_vfork => {
+                match self.spawn(thread, context) {
+                    Ok(spawn) => Outcome::Spawn(spawn),
+                    Err(result) => Outcome::Done(result),
+                }
+            }
+            nr::__NR_execve => self.execute(thread, first, second, third),
+            nr::__NR_execveat => self.execute(thread, second, third, arguments[3]),
+            nr::__NR_exit => {
+                thread.ends();
+                Outcome::GoOn
+            }
+            nr::__NR_exit_group => self.end(thread),
+            nr::__NR_close if self.owns_descriptor(first as i32) => {
+                Outcome::Done(EBADF.as_result())
+            }
+            nr::__NR_close_range => self.close_range(first, second, third),
+            nr::__NR_dup2 | nr::__NR_dup3 if self.owns_descriptor(second as i32) => {
+                Outcome::Done(EBADF.as_result())
+            }
+            nr::__NR_set_robust_list => {
+                self.spare(first, ROBUST_HEAD_BYTES);
+                Outcome::GoOn
+            }
+            nr::__NR_set_tid_address => {
+                self.spare(first, size_of::<i32>());
+                Outcome::GoOn
+            }
+            nr::__NR_rseq => {
+                self.spare(first, second);
+                Outcome::GoOn
+            }
+            // Its requests name buffers in memory that it reads without a call: programs do without.
+            nr::__NR_io_uring_setup => Outcome::Done(ENOSYS.as_result()),
+            nr::__NR_prctl => self.control_call(thread, first, second),
+            _ => Outcome::GoOn,
+        }
+    }
+
+    fn control_call(&mut self, thread: &mut Thread, option: usize, pointer: usize) -> Outcome {
+        match option {
+            PR_SET_SYSCALL_USER_DISPATCH => return Outcome::Done(EINVAL.as_result()),
+            PR_SET_NAME | PR_GET_NAME => self.hold(thread, pointer, 16),
+            // Options that write do so to a word or a small struct.
+            _ => self.hold(thread, pointer, 256),
+        }
+        Outcome::GoOn
+    }
+
+    /// Holds a string in the program's memory, up to its zero byte.
+    pub(super) fn hold_string(&mut self, thread: &mut Thread, address: usize) {
+        let mut bytes = 0;
+        while bytes < STRING_BYTES_MAX {
+            let at = address.saturating_add(bytes);
+            if !self.is_managed(at, 1) {
+                return;
+            }
+            let step = STRING_STEP_BYTES - at % STRING_STEP_BYTES;
+            let mut part = [0u8; STRING_STEP_BYTES];
+            if bytes == 0 || at.is_multiple_of(zpager_sys::PAGE_BYTES) {
+                self.hold(thread, at, 1);
+            }
+            if !self.peek(at, &mut part[..step]) || part[..step].contains(&0) {
+                return;
+            }
+            bytes += step;
+        }
+    }
+
+    fn hold_strings(&mut self, thread: &mut Thread, list: usize) {
+        for at in 0..STRINGS_MAX {
+            let place = list + at * size_of::<usize>();
+            if list == 0 {
+                return;
+            }
+            self.hold_once(thread, place);
+            match self.peek_words(place) {
+                Some([string @ (1..)]) => self.hold_string(thread, string),
+                _ => return,
+            }
+        }
+    }
+
+    /// Holds the page of a list's entry, once a page.
+    fn hold_once(&mut self, thread: &mut Thread, place: usize) {
+        let page = (place / zpager_sys::PAGE_BYTES) as u64;
+        if !thread.held().iter().any(|&(start, end)| start <= page && page < end) {
+            self.hold(thread, place, 1);
+        }
+    }
+
+    fn execute(
+        &mut self,
+        thread: &mut Thread,
+        path: usize,
+        list: usize,
+        environment: usize,
+    ) -> Outcome {
+        self.hold_string(thread, path);
+        self.hold_strings(thread, list);
+        self.hold_strings(thread, environment);
+        Outcome::GoOn
+    }
+
+    /// The process ends: what it held of the run is given back.
+    fn end(&mut self, thread: &mut Thread) -> Outcome {
+        if !thread.is_of(self) {
+            thread.ends();
+            return Outcome::GoOn;
+        }
+        self.cache.unshare_spilled(0, PAGE_NUMBER_END);
+        self.slot.retire(&self.control.usage);
+        Outcome::End
+    }
+
+    /// Closes around the pager's own descriptors.
+    fn close_range(&mut self, first: usize, last: usize, flags: usize) -> Outcome {
+        let (first, last) = (first as u32 as usize, last as u32 as usize);
+        let mut ours = [self.uffd.fd().0, self.store_fd].map(|fd| fd as u32 as usize);
+        ours.sort_unstable();
+        if !ours.iter().any(|fd| (first..=last).contains(fd)) || first > last {
+            return Outcome::GoOn;
+        }
+        let mut from = first;
+        let mut result = 0;
+        if flags & CLOSE_RANGE_UNSHARE != 0 {
+            // SAFETY: what the call does first; the descriptors of other threads stay open.
+            result = unsafe { syscall::call(nr::__NR_unshare, [CLONE_FILES, 0, 0, 0, 0, 0]) };
+        }
+        for end in ours.into_iter().filter(|fd| (first..=last).contains(fd)).chain([last + 1]) {
+            if from < end && result == 0 {
+                // SAFETY: the program's own descriptors.
+                result =
+                    unsafe { syscall::call(nr::__NR_close_range, [from, end - 1, flags, 0, 0, 0]) };
+            }
+            from = end + 1;
+        }
+        Outcome::Done(result)
+    }
+}

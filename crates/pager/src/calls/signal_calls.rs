@@ -1,0 +1,161 @@
+//! Calls about signals: answered from what is pretended.
+
+use zpager_sys::Errno;
+use zpager_sys::signal::{
+    self, Action, AlternateStack, Context, Frame, OURS, SIGNALS, SS_DISABLE, SS_ONSTACK,
+    fpstate_bytes, only,
+};
+use zpager_sys::syscall::nr;
+
+use super::Outcome;
+use crate::process::Process;
+use crate::threads::Thread;
+
+const EINVAL: Errno = Errno(22);
+const EFAULT: Errno = Errno(14);
+const EPERM: Errno = Errno(1);
+const ENOMEM: Errno = Errno(12);
+const MASK_BYTES: usize = 8;
+const BLOCK: usize = 0;
+const UNBLOCK: usize = 1;
+const SET: usize = 2;
+const SIGKILL: usize = 9;
+const SIGSTOP: usize = 19;
+/// Smallest alternate stack that the kernel accepts, and a flag that it takes besides.
+const STACK_BYTES_MIN: usize = 2048;
+const SS_AUTODISARM: i32 = 1 << 31;
+
+impl Process {
+    pub(super) fn signal_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        let result = match context.registers.rax as u32 {
+            nr::__NR_rt_sigaction => self.action_call(thread, context),
+            nr::__NR_rt_sigprocmask => self.mask_call(thread, context),
+            nr::__NR_sigaltstack => self.alternate_call(thread, context),
+            nr::__NR_rt_sigpending => self.pending_call(thread, context),
+            _ => return self.return_call(thread, context),
+        };
+        Outcome::of(result.map(|()| 0))
+    }
+
+    /// Writes words into the program's memory, which may be absent or not mapped.
+    fn poke_words<const N: usize>(
+        &mut self,
+        thread: &mut Thread,
+        address: usize,
+        words: [usize; N],
+    ) -> Result<(), Errno> {
+        if address == 0 {
+            return Ok(());
+        }
+        self.hold(thread, address, N * size_of::<usize>());
+        zpager_sys::process::poke(address, &words)
+    }
+
+    fn action_call(&mut self, thread: &mut Thread, context: &Context) -> Result<(), Errno> {
+        let [signal, new, old, bytes, ..] = context.registers.arguments();
+        if bytes != MASK_BYTES || signal == 0 || signal > SIGNALS {
+            return Err(EINVAL);
+        }
+        let before = self.actions[signal];
+        if new != 0 {
+            let words: [usize; 4] = self.peek_words(new).ok_or(EFAULT)?;
+            if signal == SIGKILL || signal == SIGSTOP {
+                return Err(EINVAL);
+            }
+            let [handler, flags, restorer, mask] = words;
+            let asked = Action { handler, flags: flags as u64, restorer, mask: mask as u64 };
+            self.set_action(signal as u32, &asked)?;
+            if !thread.is_of(self) {
+                // A child that only shares this memory has actions of its own, which it gives up
+                // with the memory: posix_spawn() resets them before it runs the program.
+                self.actions[signal] = before;
+            }
+        }
+        let words = [before.handler, before.flags as usize, before.restorer, before.mask as usize];
+        self.poke_words(thread, old, words)
+    }
+
+    fn mask_call(&mut self, thread: &mut Thread, context: &mut Context) -> Result<(), Errno> {
+        let [how, new, old, bytes, ..] = context.registers.arguments();
+        if bytes != MASK_BYTES {
+            return Err(EINVAL);
+        }
+        let before = context.mask & !OURS | thread.pretended_mask;
+        if new != 0 {
+            let [asked] = self.peek_words(new).ok_or(EFAULT)?;
+            let asked = asked as u64;
+            let mask = match how {
+                BLOCK => before | asked,
+                UNBLOCK => before & !asked,
+                SET => asked,
+                _ => return Err(EINVAL),
+            };
+            thread.pretend_mask(mask);
+            // The handler's return sets the mask.
+            context.mask = mask & !(OURS | only(SIGKILL as u32) | only(SIGSTOP as u32));
+        }
+        self.poke_words(thread, old, [before as usize])
+    }
+
+    fn pending_call(&mut self, thread: &mut Thread, context: &Context) -> Result<(), Errno> {
+        let [set, bytes, ..] = context.registers.arguments();
+        if bytes != MASK_BYTES {
+            return Err(EINVAL);
+        }
+        let pending = signal::pending() & !OURS | thread.pending;
+        self.poke_words(thread, set, [pending as usize])
+    }
+
+    fn alternate_call(&mut self, thread: &mut Thread, context: &Context) -> Result<(), Errno> {
+        let [new, old, ..] = context.registers.arguments();
+        let before = thread.shown_alternate(context.registers.rsp);
+        if new != 0 {
+            let [start, flags, bytes] = self.peek_words(new).ok_or(EFAULT)?;
+            let flags = flags as u32 as i32;
+            if before.flags & SS_ONSTACK != 0 {
+                return Err(EPERM);
+            }
+            let mode = flags & !SS_AUTODISARM;
+            if mode != 0 && mode != SS_DISABLE && mode != SS_ONSTACK {
+                return Err(EINVAL);
+            }
+            thread.alternate = if mode == SS_DISABLE {
+                AlternateStack::NONE
+            } else if bytes < STACK_BYTES_MIN {
+                return Err(ENOMEM);
+            } else {
+                AlternateStack { start, flags: flags & !SS_ONSTACK, bytes }
+            };
+        }
+        let flags = before.flags as u32 as usize;
+        self.poke_words(thread, old, [before.start, flags, before.bytes])
+    }
+
+    /// `rt_sigreturn`: the frame is made the kernel's again before it reads it.
+    fn return_call(&mut self, thread: &mut Thread, context: &Context) -> Outcome {
+        let frame = context.registers.rsp.wrapping_sub(size_of::<usize>());
+        self.hold(thread, frame, size_of::<Frame>());
+        let probe = &mut [0u8; size_of::<Frame>()];
+        if !self.peek(frame, probe) {
+            return Outcome::GoOn;
+        }
+        // SAFETY: readable, by the probe, and the thread's own stack.
+        let program = unsafe { &mut (*(frame as *mut Frame)).context };
+        thread.pretend_mask(program.mask);
+        program.mask &= !OURS;
+        program.stack = thread.stack();
+        if program.registers.fpstate != 0 {
+            let address = program.registers.fpstate;
+            self.hold(thread, address, FPSTATE_HEAD_BYTES);
+            if self.peek(address, &mut [0u8; FPSTATE_HEAD_BYTES]) {
+                // SAFETY: readable, by the probe.
+                let bytes = unsafe { fpstate_bytes(address) };
+                self.hold(thread, address, bytes);
+            }
+        }
+        Outcome::GoOn
+    }
+}
+
+/// The part of the floating-point state that says how long it is.
+const FPSTATE_HEAD_BYTES: usize = 512;

@@ -1,0 +1,36 @@
+//! One process's memory on top of the compressed cache: its regions, its faults,
+//! its swap-out, and every system call that it makes.
+//!
+//! Lock order: the one lock is `process::PROCESS`; it is taken with all signals
+//! blocked (in a signal handler, or before the process is managed) and held while
+//! memory changes, never while the program's own calls wait in the kernel.
+//!
+//! Everything here touches only memory of zpager's own, or pages that it has just
+//! made sure are there; nothing allocates.
+#![no_std]
+
+mod account;
+mod assembly;
+mod calls;
+mod fault;
+mod hold;
+mod maps;
+mod own;
+mod process;
+mod regions;
+mod sharing;
+mod signals;
+mod spawn;
+mod start;
+mod stubs;
+mod swapout;
+mod threads;
+mod unmanage;
+
+pub use assembly::enter;
+pub use start::{Image, load};
+
+/// Ends the program because an invariant does not hold.
+pub fn abandon() -> ! {
+    fault::die()
+}

@@ -1,0 +1,146 @@
+//! The mappings of this process, from `/proc/self/maps`.
+//!
+//! Source: Documentation/filesystems/proc.rst, 3.3. Read piece by piece into a
+//! buffer of the caller's; lines are judged one at a time.
+
+use zpager_sys::file::Fd;
+use zpager_sys::{Errno, nr};
+
+/// One line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// `PROT_*`.
+    pub(crate) protection: u32,
+    pub(crate) kind: Kind,
+}
+
+/// What a mapping is, as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Private memory without a file: the heap, malloc's mappings, zeroed data, stacks of threads.
+    PrivateAnonymous,
+    /// Anything else.
+    Other,
+}
+
+/// Room for some lines; the kernel gives whole lines as long as one fits.
+const BUFFER_BYTES: usize = 4096;
+
+/// Calls `each` for every mapping, in ascending order.
+///
+/// # Errors
+/// The kernel's, when `/proc` cannot be read.
+pub(crate) fn each_line(mut each: impl FnMut(Line)) -> Result<(), Errno> {
+    let file = Fd::open(b"/proc/self/maps\0", nr::O_RDONLY)?;
+    let mut buffer = [0u8; BUFFER_BYTES];
+    let mut kept = 0;
+    let outcome = loop {
+        let read = match file.read(&mut buffer[kept..]) {
+            Ok(0) => break Ok(()),
+            Ok(read) => read,
+            Err(error) => break Err(error),
+        };
+        let filled = kept + read;
+        let mut start = 0;
+        while let Some(length) = buffer[start..filled].iter().position(|&byte| byte == b'\n') {
+            if let Some(line) = parse(&buffer[start..start + length]) {
+                each(line);
+            }
+            start += length + 1;
+        }
+        buffer.copy_within(start..filled, 0);
+        // A line longer than the buffer is a very long path: no anonymous memory; its end parses as nothing.
+        kept = if filled - start == BUFFER_BYTES { 0 } else { filled - start };
+    };
+    file.close();
+    outcome
+}
+
+/// `start-end perms offset device inode path`.
+fn parse(line: &[u8]) -> Option<Line> {
+    let mut fields = line.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+    let mut range = fields.next()?.split(|&byte| byte == b'-');
+    let (start, end) = (hexadecimal(range.next()?)?, hexadecimal(range.next()?)?);
+    let permissions = fields.next()?;
+    let inode = fields.nth(2)?;
+    let name = fields.next().unwrap_or(b"");
+    let anonymous_name = name.is_empty() || name == b"[heap]" || name.starts_with(b"[anon:");
+    let is_private = permissions.get(3) == Some(&b'p');
+    let kind = if is_private && inode == b"0" && anonymous_name {
+        Kind::PrivateAnonymous
+    } else {
+        Kind::Other
+    };
+    let bit = |at: usize, letter: u8, bit: u32| {
+        if permissions.get(at) == Some(&letter) { bit } else { 0 }
+    };
+    let protection =
+        bit(0, b'r', nr::PROT_READ) | bit(1, b'w', nr::PROT_WRITE) | bit(2, b'x', nr::PROT_EXEC);
+    Some(Line { start, end, protection, kind })
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<usize> {
+    usize::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// The mapping that holds `address`, if it is private anonymous memory.
+pub(crate) fn anonymous_at(address: usize) -> Option<Line> {
+    let mut found = None;
+    let outcome = each_line(|line| {
+        if line.start <= address && address < line.end {
+            found = Some(line);
+        }
+    });
+    outcome.ok()?;
+    found.filter(|line| line.kind == Kind::PrivateAnonymous)
+}
+
+/// Whether a range is not within one mapping; true as well when nobody can tell.
+pub(crate) fn are_several(start: usize, bytes: usize) -> bool {
+    let mut is_within = false;
+    let outcome = each_line(|line| {
+        is_within |= line.start <= start && start.saturating_add(bytes) <= line.end;
+    });
+    outcome.is_err() || !is_within
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_as_the_kernel_writes_them() {
+        let heap =
+            parse(b"55d0c7a000-55d0c9b000 rw-p 00000000 00:00 0                          [heap]");
+        let rw = nr::PROT_READ | nr::PROT_WRITE;
+        let expected = Line {
+            start: 0x55_d0c7_a000,
+            end: 0x55_d0c9_b000,
+            protection: rw,
+            kind: Kind::PrivateAnonymous,
+        };
+        assert_eq!(heap, Some(expected));
+        let kinds: [(&[u8], Kind); 5] = [
+            (b"7f00-8000 ---p 00000000 00:00 0", Kind::PrivateAnonymous),
+            (b"7f00-8000 rw-s 00000000 00:01 1 /dev/zero (deleted)", Kind::Other),
+            (b"7f00-8000 r-xp 00002000 fe:00 1234 /usr/lib/libc.so.6", Kind::Other),
+            (b"7f00-8000 rw-p 00000000 00:00 0 [stack]", Kind::Other),
+            (b"7f00-8000 rw-p 00000000 00:00 0 [anon:arena]", Kind::PrivateAnonymous),
+        ];
+        for (line, kind) in kinds {
+            assert_eq!(parse(line).map(|line| line.kind), Some(kind));
+        }
+        assert_eq!(parse(b"not a line"), None);
+    }
+
+    #[test]
+    fn this_process_has_a_stack_and_it_is_no_candidate() {
+        let local = 0;
+        let mut lines = 0;
+        each_line(|_| lines += 1).unwrap();
+        assert!(lines > 10);
+        let _ = anonymous_at(core::ptr::from_ref(&local) as usize);
+    }
+}

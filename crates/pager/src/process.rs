@@ -1,0 +1,100 @@
+//! The state of the process, behind its one lock.
+
+use core::sync::atomic::{AtomicBool, Ordering::Acquire};
+
+use zpager_cache::Cache;
+use zpager_codec::Page;
+use zpager_policy::Clock;
+use zpager_sys::PAGE_BYTES;
+use zpager_sys::lock::Lock;
+use zpager_sys::mapping::Mapping;
+use zpager_sys::signal::{Action, SIGNALS};
+use zpager_sys::userfaultfd::Userfaultfd;
+use zpager_wire::{Control, EventKind, ProcessSlot};
+
+use crate::account::Published;
+use crate::own::{Own, SwapFile};
+use crate::regions::Regions;
+use crate::start::Image;
+use crate::threads::Threads;
+
+/// Most pages that are lifted or brought in with one call.
+pub(crate) const BATCH_PAGES: usize = zpager_policy::WINDOW_MAX;
+
+/// The process, once it is managed.
+pub(crate) static PROCESS: Lock<Option<Process>> = Lock::new(None);
+
+/// Set, once and for all, when the process is managed.
+pub(crate) static MANAGED: AtomicBool = AtomicBool::new(false);
+
+/// How pages are lifted out of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lift {
+    /// `UFFDIO_MOVE` (Linux 6.8).
+    Move,
+    /// Write-protect, copy, drop.
+    Copy,
+}
+
+/// Everything that is known of one managed process.
+pub(crate) struct Process {
+    pub(crate) control: &'static Control,
+    pub(crate) slot: &'static ProcessSlot,
+    pub(crate) image: Image,
+    pub(crate) pid: i32,
+    pub(crate) uffd: Userfaultfd,
+    pub(crate) lift: Lift,
+    pub(crate) regions: Regions,
+    pub(crate) cache: Cache<Own, SwapFile>,
+    pub(crate) clock: Clock,
+    pub(crate) threads: Threads,
+    /// Resident pages of managed memory.
+    pub(crate) resident_pages: u64,
+    /// Bytes that are a relative's as well since a fork, and counted there.
+    pub(crate) shared_bytes: usize,
+    /// Entries into the pager until the shared bytes are counted again.
+    pub(crate) entries_until_recount: u32,
+    pub(crate) published: Published,
+    /// Pages on their way out; empty between swap-outs.
+    pub(crate) staging: Mapping,
+    /// Pages on their way in.
+    pub(crate) incoming: Mapping,
+    /// Most pages that were ever on their way in.
+    pub(crate) incoming_pages_max: usize,
+    /// Never written.
+    pub(crate) zeros: Mapping,
+    /// What the program asked of each signal; the kernel has ours.
+    pub(crate) actions: [Action; SIGNALS + 1],
+    /// End of the program's data segment.
+    pub(crate) program_break: usize,
+    /// The store's descriptor, to be kept from the program.
+    pub(crate) store_fd: i32,
+}
+
+impl Process {
+    /// Runs `work` with the process, if it is managed.
+    pub(crate) fn with<R>(work: impl FnOnce(&mut Process) -> R) -> Option<R> {
+        if !MANAGED.load(Acquire) {
+            return None;
+        }
+        PROCESS.lock().as_mut().map(work)
+    }
+
+    /// The pages of a buffer that lies in `mapping`.
+    pub(crate) fn pages_of(mapping: &Mapping) -> &'static mut [Page] {
+        // SAFETY: staging and incoming are used by the holder of the lock alone, each by one function at a time.
+        unsafe {
+            core::slice::from_raw_parts_mut(mapping.base().cast(), mapping.bytes() / PAGE_BYTES)
+        }
+    }
+
+    /// Tells the user, by way of the supervisor.
+    pub(crate) fn note(&self, kind: EventKind, value: u64, address: u64) {
+        self.control.events.note(kind, self.pid, value, address);
+    }
+
+    /// Whether a descriptor is the pager's own.
+    pub(crate) fn owns_descriptor(&self, fd: i32) -> bool {
+        fd >= 0 && (fd == self.uffd.fd().0 || fd == self.store_fd)
+    }
+}

@@ -1,0 +1,252 @@
+//! Every signal of a managed process goes through here.
+//!
+//! The kernel delivers each one that the program handles to [`on_signal`], on the
+//! thread's block, with all signals blocked. Faults and dispatched calls are
+//! served there. Anything else is the program's: a frame as the kernel would have
+//! built it is put on the stack where the program expects it, after that part of
+//! the stack has been brought in, and the thread goes on in the program's handler.
+//!
+//! Invariants: SIGBUS and SIGSYS are in no thread's real mask while it runs the
+//! program; what the program asked of them is pretended. The kernel's alternate
+//! stack is the block's; what the program set is pretended as well.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use zpager_sys::dispatch::SYS_USER_DISPATCH;
+use zpager_sys::signal::{
+    self, Action, Context, Frame, Info, OURS, Place, SA_NODEFER, SA_ONSTACK, SA_RESETHAND,
+    SA_RESTART, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSYS, fpstate_bytes,
+    only,
+};
+use zpager_sys::{Errno, process};
+use zpager_wire::GIVE_BACK;
+
+use crate::assembly::restorer;
+use crate::calls;
+use crate::process::Process;
+use crate::stubs::{self, At};
+use crate::threads::Thread;
+
+const SIGKILL: u32 = 9;
+const SIGSTOP: u32 = 19;
+const SI_QUEUE: i32 = -1;
+const EINTR: isize = -4;
+/// Flags that the kernel acts on, whatever the handler.
+const KERNEL_FLAGS: u64 = SA_RESTART | SA_NOCLDSTOP | SA_NOCLDWAIT;
+const SA_NOCLDSTOP: u64 = 1;
+const SA_NOCLDWAIT: u64 = 2;
+/// Trap, direction and resume flags, which a handler begins without.
+const CLEARED_FLAGS: usize = 1 << 8 | 1 << 10 | 1 << 16;
+
+/// What the kernel is told for a signal that the program handles as `asked`.
+fn our_action(asked: &Action) -> Action {
+    Action {
+        handler: on_signal as *const () as usize,
+        flags: asked.flags & KERNEL_FLAGS | SA_ONSTACK | SA_SIGINFO | SA_RESTORER,
+        restorer: restorer as *const () as usize,
+        mask: !0,
+    }
+}
+
+/// Takes over the handlers that the program has, and SIGBUS and SIGSYS in any case.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn take_over(actions: &mut [Action; SIGNALS + 1]) -> Result<(), Errno> {
+    for signal in 1..=SIGNALS as u32 {
+        if signal == SIGKILL || signal == SIGSTOP {
+            continue;
+        }
+        // SAFETY: asks only.
+        let asked = unsafe { signal::action(signal, None) }?;
+        actions[signal as usize] = asked;
+        if is_handler(&asked) || OURS & only(signal) != 0 {
+            install(signal, &asked)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_handler(action: &Action) -> bool {
+    action.handler != SIG_DFL && action.handler != SIG_IGN
+}
+
+fn install(signal: u32, asked: &Action) -> Result<(), Errno> {
+    let mut ours = our_action(asked);
+    if OURS & only(signal) != 0 {
+        ours.flags |= SA_RESTART;
+    }
+    // SAFETY: the handler finds the thread's block from its stack, which every managed thread has.
+    unsafe { signal::action(signal, Some(&ours)) }.map(|_| ())
+}
+
+impl Process {
+    /// `rt_sigaction`: notes what the program asks, and tells the kernel what it has to know.
+    pub(crate) fn set_action(&mut self, signal: u32, asked: &Action) -> Result<(), Errno> {
+        let outcome = if is_handler(asked) || OURS & only(signal) != 0 {
+            install(signal, asked)
+        } else {
+            // SAFETY: the default action or none.
+            unsafe { signal::action(signal, Some(asked)) }.map(|_| ())
+        };
+        outcome.map(|()| self.actions[signal as usize] = *asked)
+    }
+}
+
+/// The one handler that the kernel knows.
+pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Context) {
+    // SAFETY: the kernel runs this on the thread's block.
+    let thread = unsafe { Thread::current() };
+    let in_program = stubs::at(context.registers.rip).is_none();
+    match signal as u32 {
+        SIGSYS if info.code == SYS_USER_DISPATCH => calls::dispatch(thread, context),
+        SIGSYS if info.code == SI_QUEUE && info.words[1] == GIVE_BACK => {
+            Process::with(Process::give_back);
+            go_on_undisturbed(thread, context);
+        }
+        SIGBUS if info.code > 0 && in_program && serve(thread, info.words[0], context) => {}
+        signal => {
+            Process::with(|process| process.deliver(thread, signal, info, context));
+        }
+    }
+}
+
+/// Serves a fault; false when it is the program's own affair.
+fn serve(thread: &mut Thread, address: usize, context: &Context) -> bool {
+    thread.let_go();
+    if Process::with(|process| process.serve_fault(thread, address)) == Some(true) {
+        thread.foreign_fault = (0, 0);
+        return true;
+    }
+    // Memory that left management between the fault and now is there: only a second fault is a real one.
+    let fault = (address, context.registers.rip);
+    let is_second = thread.foreign_fault == fault;
+    thread.foreign_fault = if is_second { (0, 0) } else { fault };
+    !is_second
+}
+
+/// After a signal of ours the program sees no interrupted call.
+fn go_on_undisturbed(thread: &Thread, context: &mut Context) {
+    let registers = &mut context.registers;
+    if matches!(stubs::at(registers.rip), Some(At::Done(_))) && registers.rax as isize == EINTR {
+        registers.rip = stubs::for_call(registers.rip);
+        registers.rax = thread.call;
+    }
+}
+
+impl Process {
+    /// Has the thread go on in the program's handler for `signal`.
+    fn deliver(&mut self, thread: &mut Thread, signal: u32, info: &Info, context: &mut Context) {
+        let action = self.actions[signal as usize];
+        let is_forced = info.code > 0 && OURS & only(signal) != 0;
+        if thread.pretended_mask & only(signal) != 0 {
+            if !is_forced {
+                thread.pending |= only(signal);
+                return;
+            }
+            // As in the kernel: a fault whose signal is blocked cannot be handled.
+            return self.act_by_default(signal, &Action::default(), info);
+        }
+        if !is_handler(&action) {
+            return self.act_by_default(signal, &action, info);
+        }
+        // In the program's terms: a call that the kernel makes again is dispatched again.
+        match stubs::at(context.registers.rip) {
+            Some(At::Call(address) | At::Done(address)) => context.registers.rip = address,
+            None => {}
+        }
+        thread.let_go();
+        let place = self.frame_place(thread, &action, context);
+        self.hold(thread, place.frame, place.end - place.frame);
+        let mut shown = *context;
+        shown.stack = thread.shown_alternate(context.registers.rsp);
+        shown.mask |= thread.pretended_mask;
+        // SAFETY: the stack was brought in just now and is held; the context is the kernel's.
+        let frame = unsafe { place.write(action.restorer, &shown, info) };
+        enter_handler(context, &action, signal, frame);
+        thread.pretended_mask |= handler_mask(&action, signal) & OURS;
+        if action.flags & SA_RESETHAND != 0 {
+            // The default action of a signal that had a handler is always accepted.
+            let _ = self.set_action(signal, &Action::default());
+        }
+    }
+
+    fn frame_place(&self, thread: &Thread, action: &Action, context: &Context) -> Place {
+        let registers = &context.registers;
+        let fpstate = match registers.fpstate {
+            0 => 0,
+            // SAFETY: the kernel's own frame.
+            address => unsafe { fpstate_bytes(address) },
+        };
+        let alternate = &thread.alternate;
+        let wants_alternate = action.flags & SA_ONSTACK != 0
+            && alternate.flags & signal::SS_DISABLE == 0
+            && !alternate.holds(registers.rsp);
+        if wants_alternate {
+            Place::below(alternate.start + alternate.bytes, false, fpstate)
+        } else {
+            Place::below(registers.rsp, true, fpstate)
+        }
+    }
+
+    /// A signal that the kernel gave us though the program has no handler: SIGBUS or SIGSYS.
+    fn act_by_default(&mut self, signal: u32, action: &Action, info: &Info) {
+        let is_forced = info.code > 0;
+        if action.handler == SIG_IGN && !is_forced {
+            return;
+        }
+        // SAFETY: the default action needs no handler.
+        let _ = unsafe { signal::action(signal, Some(&Action::default())) };
+        // Pending until the handler returns; a forced one comes again by itself as well.
+        process::raise(signal);
+    }
+}
+
+fn handler_mask(action: &Action, signal: u32) -> signal::Mask {
+    action.mask | if action.flags & SA_NODEFER == 0 { only(signal) } else { 0 }
+}
+
+/// Changes what the kernel will restore into the handler's first state.
+fn enter_handler(context: &mut Context, action: &Action, signal: u32, frame: *mut Frame) {
+    context.mask = (context.mask | handler_mask(action, signal)) & !OURS;
+    let registers = &mut context.registers;
+    registers.rsp = frame as usize;
+    registers.rip = action.handler;
+    registers.rdi = signal as usize;
+    // SAFETY: addresses within the frame that was written just now.
+    unsafe {
+        registers.rsi = (&raw const (*frame).info) as usize;
+        registers.rdx = (&raw const (*frame).context) as usize;
+    }
+    registers.rax = 0;
+    registers.eflags &= !CLEARED_FLAGS;
+    // No state to restore: a handler begins with the initial one.
+    registers.fpstate = 0;
+}
+
+impl Thread {
+    /// The program's alternate stack as `sigaltstack` would tell it.
+    pub(crate) fn shown_alternate(&self, stack_pointer: usize) -> signal::AlternateStack {
+        let mut shown = self.alternate;
+        if shown.holds(stack_pointer) {
+            shown.flags |= signal::SS_ONSTACK;
+        }
+        shown
+    }
+
+    /// The program's mask of our two signals; those that waited for it come now.
+    pub(crate) fn pretend_mask(&mut self, mask: signal::Mask) {
+        self.pretended_mask = mask & OURS;
+        for signal in [SIGBUS, SIGSYS] {
+            if self.pending & only(signal) & !self.pretended_mask != 0 {
+                self.pending &= !only(signal);
+                process::raise(signal);
+            }
+        }
+    }
+
+    /// Whether this is a thread of `process` itself, not a child that shares its memory.
+    pub(crate) fn is_of(&self, process: &Process) -> bool {
+        self.pid == process.pid && self.tid.load(Relaxed) > 0
+    }
+}

@@ -1,0 +1,296 @@
+//! Children: threads, forked processes, and those in between.
+//!
+//! A child that shares this memory begins on a block of its own, arms itself and
+//! returns into the program through a copy of its parent's signal frame. A child
+//! with a copy of the memory goes on in the same handler as its parent: it opens
+//! its own userfaultfd, registers every region again (the kernel forgets a
+//! child's), and only then returns to the program, so it never sees an absent page
+//! as zeros.
+//!
+//! Spilled pages are counted once more before the fork, so that neither side can
+//! free what the other still needs (cervera's swap_map).
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use zpager_cache::PAGE_NUMBER_END;
+use zpager_sys::signal::{Context, Info, Place, fpstate_bytes};
+use zpager_sys::syscall::{self, nr};
+use zpager_sys::{Errno, dispatch, process, signal};
+use zpager_wire::{EventKind, ProcessSlot};
+
+use crate::account::{Published, count};
+use crate::assembly::{Clone, clone_onto_frame, restorer};
+use crate::hold::pages_of;
+use crate::process::Process;
+use crate::regions::InChild;
+use crate::start::open_userfaultfd;
+use crate::threads::Thread;
+
+const CLONE_VM: usize = 0x100;
+const CLONE_VFORK: usize = 0x4000;
+const CLONE_THREAD: usize = 0x1_0000;
+const CLONE_SETTLS: usize = 0x8_0000;
+const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
+const SIGCHLD: usize = 17;
+/// Words of `struct clone_args` that matter here, and its length in all versions so far.
+const ARGS_WORDS: usize = 11;
+const EAGAIN: Errno = Errno(11);
+
+/// A clone in the terms of both its calls.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    flags: usize,
+    /// The child's stack pointer, 0 for the parent's.
+    stack_pointer: usize,
+    /// Where its stack begins, and how long it is; 0 where only the pointer is known.
+    stack_start: usize,
+    stack_bytes: usize,
+    thread_pointer: usize,
+}
+
+/// A child that shares this memory, ready to be made without the lock.
+pub(crate) struct Spawn {
+    call: Clone,
+    frame: usize,
+    child: &'static mut Thread,
+    waits: bool,
+}
+
+impl Process {
+    /// `clone`, `clone3`, `fork`, `vfork`.
+    pub(crate) fn spawn(
+        &mut self,
+        thread: &mut Thread,
+        context: &mut Context,
+    ) -> Result<Spawn, isize> {
+        let number = context.registers.rax;
+        let wanted = self.wanted(thread, context).ok_or(Errno(14).as_result())?;
+        if wanted.flags & CLONE_VM == 0 {
+            return Err(self.fork(thread, context, &wanted));
+        }
+        self.unmanage(pages_of(wanted.stack_start, wanted.stack_bytes));
+        if wanted.flags & CLONE_SETTLS != 0 {
+            self.spare_thread_pointer(wanted.thread_pointer);
+        }
+        let child = self.threads.claim(self.pid).ok_or(EAGAIN.as_result())?;
+        if wanted.flags & CLONE_THREAD == 0 {
+            child.pid = 0;
+        }
+        child.pretended_mask = thread.pretended_mask;
+        let mut begins = *context;
+        begins.registers.rax = 0;
+        if wanted.stack_pointer != 0 {
+            begins.registers.rsp = wanted.stack_pointer;
+        }
+        begins.stack = child.stack();
+        // SAFETY: the kernel's own frame; the child's block is nobody's yet.
+        let frame = unsafe {
+            let bytes = match begins.registers.fpstate {
+                0 => 0,
+                address => fpstate_bytes(address),
+            };
+            let place = Place::below(child.stack_end(), false, bytes);
+            let none: Info = core::mem::zeroed();
+            place.write(restorer as *const () as usize, &begins, &none) as usize
+        };
+        let call = if number == nr::__NR_vfork as usize {
+            let flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
+            Clone { number: nr::__NR_clone as usize, arguments: [flags, 0, 0, 0, 0, 0] }
+        } else {
+            Clone { number, arguments: context.registers.arguments() }
+        };
+        Ok(Spawn { call, frame, child, waits: wanted.flags & CLONE_VFORK != 0 })
+    }
+
+    /// What the call asks for; its pointers are held.
+    fn wanted(&mut self, thread: &mut Thread, context: &Context) -> Option<Wanted> {
+        let registers = &context.registers;
+        let none = Wanted {
+            flags: 0,
+            stack_pointer: 0,
+            stack_start: 0,
+            stack_bytes: 0,
+            thread_pointer: 0,
+        };
+        match registers.rax as u32 {
+            nr::__NR_fork => Some(none),
+            nr::__NR_vfork => Some(Wanted { flags: CLONE_VM | CLONE_VFORK, ..none }),
+            nr::__NR_clone => {
+                self.hold(thread, registers.rdx, size_of::<i32>());
+                self.hold(thread, registers.r10, size_of::<i32>());
+                self.spare_cleared(registers.rdi, registers.r10);
+                Some(Wanted {
+                    flags: registers.rdi,
+                    stack_pointer: registers.rsi,
+                    thread_pointer: registers.r8,
+                    ..none
+                })
+            }
+            _ => {
+                let bytes = registers.rsi.min(ARGS_WORDS * size_of::<usize>());
+                self.hold(thread, registers.rdi, bytes);
+                let words: [usize; 8] = self.peek_words(registers.rdi)?;
+                let [
+                    flags,
+                    pidfd,
+                    child_id,
+                    parent_id,
+                    _,
+                    stack_start,
+                    stack_bytes,
+                    thread_pointer,
+                ] = words;
+                for pointer in [pidfd, child_id, parent_id] {
+                    self.hold(thread, pointer, size_of::<i32>());
+                }
+                self.spare_cleared(flags, child_id);
+                Some(Wanted {
+                    flags,
+                    stack_pointer: if stack_start == 0 { 0 } else { stack_start + stack_bytes },
+                    stack_start,
+                    stack_bytes,
+                    thread_pointer,
+                })
+            }
+        }
+    }
+
+    /// The kernel clears a thread's id at its end, when nobody can bring the page in.
+    fn spare_cleared(&mut self, flags: usize, child_id: usize) {
+        if flags & CLONE_CHILD_CLEARTID != 0 && flags & CLONE_VM != 0 {
+            self.spare(child_id, size_of::<i32>());
+        }
+    }
+
+    /// A child with a copy of this memory. Gives what the call returns, in both.
+    fn fork(&mut self, thread: &mut Thread, context: &mut Context, wanted: &Wanted) -> isize {
+        self.cache.share_spilled(0, PAGE_NUMBER_END);
+        let registers = &context.registers;
+        let mut arguments = registers.arguments();
+        let mut args = [0usize; ARGS_WORDS];
+        if registers.rax == nr::__NR_clone3 as usize {
+            let words = registers.rsi.min(size_of_val(&args)) / size_of::<usize>();
+            // SAFETY: the words are plain bytes.
+            let bytes = unsafe {
+                core::slice::from_raw_parts_mut(args.as_mut_ptr().cast::<u8>(), words * 8)
+            };
+            if !self.peek(registers.rdi, bytes) {
+                return Errno(14).as_result();
+            }
+            // The child goes on on this stack until it returns to the program.
+            (args[5], args[6]) = (0, 0);
+            arguments = [args.as_ptr() as usize, words * 8, 0, 0, 0, 0];
+        } else if registers.rax == nr::__NR_clone as usize {
+            arguments[1] = 0;
+        }
+        // SAFETY: without CLONE_VM the child has its own copy of everything, this stack included.
+        let result = unsafe { syscall::call(registers.rax as u32, arguments) };
+        match result {
+            0 => {
+                if wanted.stack_pointer != 0 {
+                    context.registers.rsp = wanted.stack_pointer;
+                }
+                self.begin_as_child(thread);
+            }
+            error if error < 0 => self.cache.unshare_spilled(0, PAGE_NUMBER_END),
+            _ => {}
+        }
+        result
+    }
+
+    /// Makes the copy of a process a process of its own.
+    fn begin_as_child(&mut self, thread: &mut Thread) {
+        self.pid = process::pid();
+        self.slot = claim_slot(self.control, self.pid);
+        self.shared_bytes = self.all_bytes();
+        self.published = Published::of_child();
+        count(&self.control.counters.managed_processes, 1);
+        thread.pid = self.pid;
+        thread.tid.store(process::tid(), Relaxed);
+        self.threads.keep_only(thread);
+        // First, as there may be no other descriptor left.
+        self.uffd.fd().close();
+        match open_userfaultfd(self.lift) {
+            Ok(uffd) => self.uffd = uffd,
+            Err(error) => self.fail(error, 0),
+        }
+        if let Err(error) = self.uffd.register(self.staging.start(), self.staging.bytes()) {
+            self.fail(error, self.staging.start());
+        }
+        self.register_copies();
+        self.arm(thread);
+    }
+
+    /// Registers what the child has a copy of, and forgets what it has not.
+    fn register_copies(&mut self) {
+        let mut from = 0;
+        while let Some(region) = self.regions.first_part(&(from..PAGE_NUMBER_END)) {
+            from = region.end;
+            match region.in_child {
+                InChild::Copied => self.register_again(&region.pages()),
+                InChild::Wiped => {
+                    self.forget(region.pages());
+                    self.register_again(&region.pages());
+                }
+                InChild::Dropped => {
+                    self.forget(region.pages());
+                    if !self.regions.remove(region.pages()) {
+                        self.fail(EAGAIN, 0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has the calling thread's system calls dispatched.
+    pub(crate) fn arm(&self, thread: &Thread) {
+        // SAFETY: SIGSYS has our handler and is not blocked when the thread is back in its program.
+        let armed = unsafe { dispatch::enable(self.image.range(), &raw const thread.selector) };
+        if let Err(error) = armed {
+            self.fail(error, 0);
+        }
+    }
+}
+
+/// A slot for the process; without a free one it is managed and not counted.
+pub(crate) fn claim_slot(control: &'static zpager_wire::Control, pid: i32) -> &'static ProcessSlot {
+    static UNCOUNTED: ProcessSlot = ProcessSlot::new();
+    match control.processes.claim(pid) {
+        Some(slot) => slot,
+        None => {
+            control.events.note(EventKind::NotManaged, pid, EAGAIN.0 as u64, 0);
+            &UNCOUNTED
+        }
+    }
+}
+
+impl Spawn {
+    /// Makes the child; gives what the call returns to the parent.
+    pub(crate) fn make(self) -> isize {
+        // The id stays "claimed" until the child has said its own.
+        // SAFETY: prepared above: a call with CLONE_VM and a frame on the child's own block.
+        let result = unsafe { clone_onto_frame(&self.call, self.frame, begin) };
+        if result < 0 || self.waits {
+            // A child that was waited for has left this memory.
+            self.child.release();
+        }
+        result
+    }
+}
+
+/// The first thing that a child does which shares this memory.
+extern "C" fn begin(_frame: usize) {
+    // SAFETY: runs on the child's block.
+    let thread = unsafe { Thread::current() };
+    thread.tid.store(process::tid(), Relaxed);
+    thread.pid = process::pid();
+    // SAFETY: the block's stack is this thread's; all signals are blocked until the frame is restored,
+    // which also sets the alternate stack again.
+    let _ = unsafe { signal::set_alternate_stack(&thread.stack()) };
+    // SAFETY: the image is the same for all threads and does not change.
+    let image = unsafe { crate::start::image() };
+    // SAFETY: as in `arm`; without the lock, which the parent of a vforked child may not wait for.
+    if unsafe { dispatch::enable(image.range(), &raw const thread.selector) }.is_err() {
+        crate::fault::die();
+    }
+}

@@ -1,0 +1,393 @@
+//! How a process comes to be managed: at its start, when the budget is near
+//! already, or later, entered by the supervisor with all of its threads stopped.
+//!
+//! Until then nothing is registered, dispatched or handled, and the agent is a
+//! mapping that nobody looks at.
+
+use core::ops::Range;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+
+use zpager_cache::{Cache, Store};
+use zpager_codec::CodecId;
+use zpager_policy::Clock;
+use zpager_store::Clusters;
+use zpager_sys::file::Fd;
+use zpager_sys::mapping::Mapping;
+use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
+use zpager_sys::syscall::{checked, nr};
+use zpager_sys::userfaultfd::Userfaultfd;
+use zpager_sys::{Errno, PAGE_BYTES, process};
+use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind};
+
+use crate::account::{Published, count};
+use crate::hold::pages_of;
+use crate::maps::{self, Kind};
+use crate::own::{Own, SwapFile};
+use crate::process::{BATCH_PAGES, Lift, MANAGED, PROCESS, Process};
+use crate::regions::Regions;
+use crate::spawn::claim_slot;
+use crate::threads::{Thread, Threads};
+use crate::unmanage::MANAGED_BYTES_MIN;
+use crate::{signals, stubs};
+
+const EINVAL: Errno = Errno(22);
+const ENOMEM: Errno = Errno(12);
+/// Longest path of a descriptor, `/proc/PID/fd/N`.
+const PATH_BYTES: usize = 64;
+/// Descriptors below the limit where ours are put.
+const DESCRIPTORS_KEPT: usize = 24;
+/// A stack is taken to reach at most so far below its pointer.
+const STACK_BYTES_MAX: usize = 64 << 20;
+/// And at least so far above it, where the thread pointer does not say more.
+const STACK_ABOVE_BYTES: usize = 64 << 10;
+/// Mappings that are looked at one batch at a time.
+const LINES_MAX: usize = 64;
+
+/// Where the agent's shared object lies.
+#[derive(Debug, Clone, Copy)]
+pub struct Image {
+    /// First byte.
+    pub start: usize,
+    /// One past the last.
+    pub end: usize,
+}
+
+impl Image {
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start..self.end
+    }
+}
+
+static mut IMAGE: Image = Image { start: 0, end: 0 };
+static mut CONTROL: Option<&'static Control> = None;
+
+/// # Safety
+/// After [`load`], which alone writes it.
+pub(crate) unsafe fn image() -> Image {
+    // SAFETY: the caller's promise.
+    unsafe { ptr::read(&raw const IMAGE) }
+}
+
+/// Called once, when the agent has been loaded into a program. Without a
+/// supervisor it does nothing.
+///
+/// # Safety
+/// `image` is where this code lies, and no other thread has entered it yet.
+pub unsafe fn load(image: Image) {
+    let Some(control) = find_control() else { return };
+    // SAFETY: the caller's promise.
+    unsafe {
+        IMAGE = image;
+        CONTROL = Some(control);
+    }
+    let entry = crate::assembly::enter as *const () as usize;
+    control.entry_offset.store((entry - image.start) as u64, Release);
+    let pid = process::pid();
+    // What this process held before it began this program is gone.
+    control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid).for_each(|slot| {
+        slot.retire(&control.usage);
+    });
+    if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
+        let pointer = thread_pointer();
+        let mask = signal::set_mask(!0);
+        let outcome = manage_process(process::tid(), 0, pointer, mask);
+        if let Err(error) = outcome {
+            control.events.note(EventKind::NotManaged, pid, error.0 as u64, 0);
+        }
+        signal::set_mask(if outcome.is_ok() { mask & !OURS } else { mask });
+    }
+}
+
+fn thread_pointer() -> usize {
+    const ARCH_GET_FS: usize = 0x1003;
+    let mut pointer = 0usize;
+    // SAFETY: the kernel writes one word.
+    let _ = unsafe { checked(nr::__NR_arch_prctl, [ARCH_GET_FS, (&raw mut pointer) as usize]) };
+    pointer
+}
+
+/// Maps the run's control block, which the environment names.
+fn find_control() -> Option<&'static Control> {
+    let mut path = [0u8; PATH_BYTES];
+    read_variable(CONTROL_VARIABLE.as_bytes(), &mut path)?;
+    let file = Fd::open(&path, nr::O_RDWR).ok()?;
+    let base = file.map_shared(size_of::<Control>());
+    file.close();
+    // SAFETY: the supervisor keeps the file that long and initialised; all that changes in it is atomic.
+    let control = unsafe { &*base.ok()?.cast::<Control>().cast_const() };
+    control.is_compatible().then_some(control)
+}
+
+/// Copies the value of an environment variable, with a zero byte behind it.
+fn read_variable(name: &[u8], value: &mut [u8; PATH_BYTES]) -> Option<()> {
+    let file = Fd::open(b"/proc/self/environ\0", nr::O_RDONLY).ok()?;
+    let mut buffer = [0u8; 4096];
+    let mut at = Matching::Name(0);
+    let mut found = None;
+    'reading: while let Ok(read @ 1..) = file.read(&mut buffer) {
+        for &byte in &buffer[..read] {
+            at = match (at, byte) {
+                (Matching::Value(length), 0) => {
+                    value[length] = 0;
+                    found = Some(());
+                    break 'reading;
+                }
+                (Matching::Value(length), byte) if length + 1 < PATH_BYTES => {
+                    value[length] = byte;
+                    Matching::Value(length + 1)
+                }
+                (Matching::Value(_), _) => break 'reading,
+                (_, 0) => Matching::Name(0),
+                (Matching::Name(length), b'=') if length == name.len() => Matching::Value(0),
+                (Matching::Name(length), byte) if name.get(length) == Some(&byte) => {
+                    Matching::Name(length + 1)
+                }
+                _ => Matching::Other,
+            };
+        }
+    }
+    file.close();
+    found
+}
+
+/// Where in a variable the reader is.
+#[derive(Clone, Copy)]
+enum Matching {
+    Name(usize),
+    Value(usize),
+    Other,
+}
+
+/// Entered by the supervisor; see [`zpager_wire::Entry`].
+pub(crate) extern "C" fn entered(
+    what: u64,
+    tid: i32,
+    stack_pointer: usize,
+    thread_pointer: usize,
+    mask: Mask,
+) -> isize {
+    let outcome = match what {
+        what if what == Entry::Process as u64 => {
+            manage_process(tid, stack_pointer, thread_pointer, mask)
+        }
+        what if what == Entry::Thread as u64 => {
+            Process::with(|process| process.manage_thread(tid, stack_pointer, thread_pointer, mask))
+                .unwrap_or(Err(EINVAL))
+        }
+        _ => Err(EINVAL),
+    };
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => error.as_result(),
+    }
+}
+
+/// Opens a userfaultfd where programs seldom look.
+pub(crate) fn open_userfaultfd(lift: Lift) -> Result<Userfaultfd, Errno> {
+    Userfaultfd::open(high_descriptor(), lift == Lift::Copy)
+}
+
+fn high_descriptor() -> usize {
+    process::descriptor_limit().saturating_sub(DESCRIPTORS_KEPT)
+}
+
+/// Takes the whole process into management.
+fn manage_process(
+    tid: i32,
+    stack_pointer: usize,
+    thread_pointer: usize,
+    mask: Mask,
+) -> Result<(), Errno> {
+    // SAFETY: written by `load`, before anything can come here.
+    let (control, image) = unsafe { (CONTROL.ok_or(EINVAL)?, image()) };
+    let mut place = PROCESS.lock();
+    if place.is_some() {
+        return Err(EINVAL);
+    }
+    stubs::prepare()?;
+    build(&mut place, control, image)?;
+    let process = place.as_mut().ok_or(EINVAL)?;
+    let mut actions = process.actions;
+    signals::take_over(&mut actions)?;
+    process.actions = actions;
+    process.take_in_mappings();
+    process.program_break = current_break();
+    MANAGED.store(true, Release);
+    count(&control.counters.managed_processes, 1);
+    process.manage_thread(tid, stack_pointer, thread_pointer, mask)
+}
+
+/// Makes everything that the process needs, in place.
+fn build(
+    place: &mut Option<Process>,
+    control: &'static Control,
+    image: Image,
+) -> Result<(), Errno> {
+    let settings = &control.settings;
+    let codec = CodecId::try_from(settings.codec).map_err(|_| EINVAL)?;
+    let store = open_store(control)?;
+    let staging = Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?;
+    let wanted = if settings.lift_by_copy != 0 { Lift::Copy } else { Lift::Move };
+    let (uffd, lift) = register_staging(&staging, wanted)?;
+    let cache = Cache::new(Own, codec, settings.budget_bytes as usize, store).ok_or(ENOMEM)?;
+    let pid = process::pid();
+    *place = Some(Process {
+        control,
+        slot: claim_slot(control, pid),
+        image,
+        pid,
+        uffd,
+        lift,
+        regions: Regions::new()?,
+        cache,
+        clock: Clock::default(),
+        threads: Threads::new()?,
+        resident_pages: 0,
+        shared_bytes: 0,
+        entries_until_recount: 0,
+        incoming_pages_max: 0,
+        published: Published::default(),
+        staging,
+        incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
+        zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
+        actions: [signal::Action::default(); SIGNALS + 1],
+        program_break: 0,
+        store_fd: store.map_or(-1, |store| store.blocks.0.0),
+    });
+    Ok(())
+}
+
+/// Opens the way of lifting that the kernel has.
+fn register_staging(staging: &Mapping, wanted: Lift) -> Result<(Userfaultfd, Lift), Errno> {
+    let uffd = open_userfaultfd(wanted)?;
+    let can_move = uffd.register(staging.start(), staging.bytes())?;
+    if wanted == Lift::Move && !can_move {
+        uffd.fd().close();
+        let uffd = open_userfaultfd(Lift::Copy)?;
+        uffd.register(staging.start(), staging.bytes())?;
+        return Ok((uffd, Lift::Copy));
+    }
+    Ok((uffd, wanted))
+}
+
+/// The run's swap file and the map of its clusters, by way of the supervisor's descriptors.
+fn open_store(control: &Control) -> Result<Option<Store<SwapFile>>, Errno> {
+    let settings = &control.settings;
+    if settings.store_fd < 0 {
+        return Ok(None);
+    }
+    let direct = if settings.store_direct != 0 { nr::O_DIRECT } else { 0 };
+    let file = open_descriptor(settings.supervisor_pid, settings.store_fd, nr::O_RDWR | direct)?;
+    let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR)?;
+    let bytes = map.length_bytes()?;
+    let base = map.map_shared(bytes)?;
+    map.close();
+    // SAFETY: the supervisor made the map of so many words; they are only ever used as atomics.
+    let words: &'static [AtomicU64] =
+        unsafe { core::slice::from_raw_parts(base.cast(), bytes / size_of::<AtomicU64>()) };
+    let blocks = SwapFile(file.moved_up(high_descriptor()));
+    Ok(Some(Store { blocks, clusters: Clusters::new(words) }))
+}
+
+/// Opens `/proc/PID/fd/FD`.
+fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno> {
+    let mut path = [0u8; PATH_BYTES];
+    let mut length = 0;
+    let mut append = |part: &[u8]| {
+        path[length..length + part.len()].copy_from_slice(part);
+        length += part.len();
+    };
+    let mut digits = [0u8; 10];
+    append(b"/proc/");
+    append(decimal(pid, &mut digits));
+    append(b"/fd/");
+    append(decimal(fd, &mut digits));
+    Fd::open(&path[..=length], flags)
+}
+
+fn decimal(number: i32, digits: &mut [u8; 10]) -> &[u8] {
+    let mut rest = number.unsigned_abs();
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+fn current_break() -> usize {
+    // SAFETY: an impossible break only asks for the present one.
+    unsafe { checked(nr::__NR_brk, [0]) }.unwrap_or(0)
+}
+
+impl Process {
+    /// Manages all private anonymous memory that is large enough, in batches of
+    /// mappings, as `/proc` may not be read while the mappings change.
+    fn take_in_mappings(&mut self) {
+        let mut from = 0;
+        loop {
+            let mut lines = [None; LINES_MAX];
+            let mut found = 0;
+            // Without /proc nothing is managed, and the summary shows it.
+            let _ = maps::each_line(|line| {
+                let wanted = line.kind == Kind::PrivateAnonymous
+                    && line.end - line.start >= MANAGED_BYTES_MIN
+                    && line.start >= from;
+                if wanted && found < LINES_MAX {
+                    lines[found] = Some(line);
+                    found += 1;
+                }
+            });
+            for line in lines.iter().flatten() {
+                from = line.end;
+                self.take_in(line.start, line.end, line.protection);
+            }
+            if found < LINES_MAX {
+                return;
+            }
+        }
+    }
+
+    fn take_in(&mut self, start: usize, end: usize, protection: u32) {
+        let is_ours = zpager_sys::mapping::is_own(start) || self.image.range().contains(&start);
+        let pages = pages_of(start, end - start);
+        if !is_ours && self.manage(pages.clone(), protection) {
+            self.adopt(pages);
+        }
+    }
+
+    /// Takes a thread into management that is stopped, or is the caller.
+    fn manage_thread(
+        &mut self,
+        tid: i32,
+        stack_pointer: usize,
+        thread_pointer: usize,
+        mask: Mask,
+    ) -> Result<(), Errno> {
+        self.spare_stack(stack_pointer, thread_pointer);
+        self.spare_thread_pointer(thread_pointer);
+        let thread: &mut Thread = self.threads.claim(self.pid).ok_or(ENOMEM)?;
+        thread.tid.store(tid, Relaxed);
+        thread.pretended_mask = mask & OURS;
+        // SAFETY: the block's stack is this thread's; the program's own stack is restored by nobody else.
+        let alternate = unsafe { signal::set_alternate_stack(&thread.stack()) }?;
+        thread.alternate = signal::AlternateStack { flags: alternate.flags & !1, ..alternate };
+        self.arm(thread);
+        self.publish();
+        Ok(())
+    }
+
+    /// Leaves the stack that a thread runs on to the kernel.
+    fn spare_stack(&mut self, stack_pointer: usize, thread_pointer: usize) {
+        let Some(region) = self.regions.find((stack_pointer / PAGE_BYTES) as u64) else { return };
+        let (start, end) = (region.start as usize * PAGE_BYTES, region.end as usize * PAGE_BYTES);
+        let low = start.max(stack_pointer.saturating_sub(STACK_BYTES_MAX));
+        let in_region = (stack_pointer..end).contains(&thread_pointer);
+        let high = if in_region { thread_pointer } else { stack_pointer + STACK_ABOVE_BYTES };
+        self.unmanage(pages_of(low, high.min(end) - low));
+    }
+}

@@ -1,0 +1,316 @@
+//! Making room: victims in batches, lifted out of the program atomically, handed
+//! to the cache; and the oldest of the cache handed to the store.
+//!
+//! Source: ioctl_userfaultfd(2), UFFDIO_MOVE: atomic against other threads, and
+//! refused for pages that are pinned or shared with another process since a fork.
+
+use core::arch::asm;
+use core::sync::atomic::Ordering::Relaxed;
+
+use zpager_cache::{Entry, Placed, SpillError, State};
+use zpager_policy::{Found, Residents, Shares, Step, next_step};
+use zpager_sys::syscall::{checked, nr};
+use zpager_sys::{Errno, PAGE_BYTES};
+use zpager_wire::EventKind;
+
+use crate::account::count;
+use crate::process::{BATCH_PAGES, Lift, Process};
+use crate::regions::Region;
+
+/// Most pages lifted in one go: what is on its way costs RAM twice for a moment.
+pub(crate) const LIFT_PAGES: usize = 32;
+/// Steps of one search for room.
+const STEPS_MAX: u32 = 1 << 16;
+/// Steps in a row that gave nothing.
+const FUTILE_MAX: u32 = 8;
+/// Over the budget by this much, the user is told.
+const EXCESS_BYTES: i64 = 1 << 20;
+
+const ENOENT: Errno = Errno(2);
+const EAGAIN: Errno = Errno(11);
+const EBUSY: Errno = Errno(16);
+
+/// What the clock may look at.
+struct View<'a>(&'a Process);
+
+impl Residents for View<'_> {
+    fn next(&self, from: u64) -> Found {
+        let process = self.0;
+        let mut at = process.regions.first_after(from);
+        let mut from = from;
+        while let Some(region) = process.regions.all().get(at) {
+            from = from.max(region.start);
+            if !region.may_leave() {
+                at += 1;
+                continue;
+            }
+            match process.cache.index.next_resident(from, region.end) {
+                None => at += 1,
+                Some((page, mark)) => match process.hold_end(page) {
+                    Some(end) => from = end,
+                    None => return Found::Page(page, mark),
+                },
+            }
+            if from >= region.end {
+                at = process.regions.first_after(from);
+            }
+        }
+        Found::End
+    }
+
+    fn count(&self) -> u64 {
+        self.0.resident_pages
+    }
+}
+
+impl Process {
+    /// Where the hold ends that keeps `page`, if one does.
+    fn hold_end(&self, page: u64) -> Option<u64> {
+        self.threads
+            .live()
+            .flat_map(|thread| thread.held().iter())
+            .find(|&&(start, end)| start <= page && page < end)
+            .map(|&(_, end)| end)
+    }
+
+    /// Makes room for `pages` more resident pages within the budget, as far as this process can.
+    pub(crate) fn make_room(&mut self, pages: usize) {
+        self.make_room_bytes((pages * PAGE_BYTES) as i64);
+    }
+
+    pub(crate) fn make_room_bytes(&mut self, bytes: i64) {
+        let mut futile = 0;
+        for _ in 0..STEPS_MAX {
+            self.publish();
+            if self.room_bytes() >= bytes {
+                return;
+            }
+            futile = if self.give() { 0 } else { futile + 1 };
+            if futile == FUTILE_MAX {
+                break;
+            }
+        }
+        self.slot.starved.fetch_add(1, Relaxed);
+        let alone = self.control.processes.in_use().count() <= 1;
+        if alone && self.room_bytes() < -EXCESS_BYTES {
+            self.note(EventKind::BudgetExceeded, (-self.room_bytes()) as u64, 0);
+        }
+    }
+
+    /// One step towards room; false when it gave nothing.
+    fn give(&mut self) -> bool {
+        let shares = Shares {
+            resident_bytes: self.own_resident_bytes(),
+            pool_bytes: self.cache.pool_bytes(),
+            raw_bytes: self.cache.raw_bytes(),
+            has_store: self.cache.has_store(),
+        };
+        match next_step(&shares) {
+            Step::SwapOut => self.swap_out_batch() > 0 || self.spill(),
+            // Without the store it is as if there were none: rather too much RAM than no progress.
+            Step::Spill => {
+                let without = Shares { has_store: false, ..shares };
+                self.spill() || next_step(&without) == Step::SwapOut && self.swap_out_batch() > 0
+            }
+            Step::Nothing => false,
+        }
+    }
+
+    /// Writes the oldest compressed pages to the store.
+    fn spill(&mut self) -> bool {
+        let counters = &self.control.counters;
+        match self.cache.spill() {
+            Ok(spilled) => {
+                count(&counters.store_writes, 1);
+                count(&counters.store_written_bytes, spilled.written_bytes);
+                count(&counters.spilled_pages, spilled.pages);
+                counters.store_file_bytes.fetch_max(spilled.end_bytes, Relaxed);
+                true
+            }
+            Err(SpillError::Full) => {
+                self.note(EventKind::StoreFull, 0, 0);
+                false
+            }
+            Err(SpillError::Io(error)) => {
+                self.note(EventKind::StoreWriteFailed, error.0 as u64, 0);
+                false
+            }
+            Err(SpillError::NoStore | SpillError::Nothing) => false,
+        }
+    }
+
+    /// Swaps out a batch of pages; gives how many.
+    pub(crate) fn swap_out_batch(&mut self) -> usize {
+        let mut victims = [0; LIFT_PAGES];
+        let mut clock = self.clock;
+        let chosen = clock.take(&View(self), &mut victims);
+        self.clock = clock;
+        let mut lifted = [0; LIFT_PAGES];
+        let mut count_lifted = 0;
+        let mut at = 0;
+        while at < chosen {
+            let region = self.regions.find(victims[at]);
+            let run = run_length(&victims[at..chosen], region.as_ref());
+            if let Some(region) = region {
+                let pages = &victims[at..at + run];
+                count_lifted +=
+                    self.lift_run(&region, pages, &mut lifted[count_lifted..], count_lifted);
+            }
+            at += run;
+        }
+        self.store_lifted(&lifted[..count_lifted]);
+        count_lifted
+    }
+
+    /// Lifts neighbouring pages of one region into staging from place `staged`
+    /// on; writes those that came to `lifted` and gives how many.
+    fn lift_run(
+        &mut self,
+        region: &Region,
+        pages: &[u64],
+        lifted: &mut [u64],
+        staged: usize,
+    ) -> usize {
+        if self.lift == Lift::Copy || !region.is_writable() {
+            return self.lift_by_copy(region, pages, lifted, staged);
+        }
+        let mut done = 0;
+        let mut came = 0;
+        let mut broke_sharing = false;
+        while done < pages.len() {
+            let source = pages[done] as usize * PAGE_BYTES;
+            let target = self.staging.start() + (staged + came) * PAGE_BYTES;
+            let bytes = (pages.len() - done) * PAGE_BYTES;
+            // SAFETY: staging is empty from there on; until the page is put back, a fault on it waits for the lock.
+            let moved = unsafe { self.uffd.move_pages(target, source, bytes) };
+            match moved {
+                Ok(bytes) => {
+                    let moved = bytes / PAGE_BYTES;
+                    lifted[came..came + moved].copy_from_slice(&pages[done..done + moved]);
+                    done += moved;
+                    came += moved;
+                    broke_sharing = false;
+                }
+                Err(EAGAIN) => {}
+                Err(ENOENT) => {
+                    // The kernel holds nothing there: the page reads as zeros.
+                    self.forget(pages[done]..pages[done] + 1);
+                    done += 1;
+                }
+                Err(EBUSY) if !broke_sharing => {
+                    break_sharing(source);
+                    broke_sharing = true;
+                }
+                Err(_) => {
+                    self.rejuvenate(pages[done]);
+                    done += 1;
+                    broke_sharing = false;
+                }
+            }
+        }
+        came
+    }
+
+    /// The way of kernels without `UFFDIO_MOVE`, and of memory that nobody can write.
+    fn lift_by_copy(
+        &mut self,
+        region: &Region,
+        pages: &[u64],
+        lifted: &mut [u64],
+        staged: usize,
+    ) -> usize {
+        let source = pages[0] as usize * PAGE_BYTES;
+        let bytes = pages.len() * PAGE_BYTES;
+        if region.is_writable() && self.uffd.write_protect(source, bytes, true).is_err() {
+            pages.iter().for_each(|&page| self.rejuvenate(page));
+            return 0;
+        }
+        let target = self.staging.start() + staged * PAGE_BYTES;
+        // SAFETY: the source is resident, readable and cannot be written while the lock is held;
+        // staging is empty there; after the copy its pages are dropped, and faults on them wait.
+        let dropped = unsafe {
+            self.uffd.copy(target, source as *const u8, bytes).is_ok_and(|copied| copied == bytes)
+                && checked(nr::__NR_madvise, [source, bytes, nr::MADV_DONTNEED as usize]).is_ok()
+        };
+        if !dropped {
+            // Locked memory, or none to copy to: it stays.
+            self.staging.release(staged * PAGE_BYTES, bytes);
+            let _ = self.uffd.write_protect(source, bytes, false);
+            pages.iter().for_each(|&page| self.rejuvenate(page));
+            return 0;
+        }
+        lifted[..pages.len()].copy_from_slice(pages);
+        pages.len()
+    }
+
+    /// A page that cannot leave now is not asked again for a while.
+    fn rejuvenate(&mut self, page: u64) {
+        let entry = Entry::new(State::Resident { turn: self.clock.mark() });
+        let entered = self.cache.index.set(page, entry);
+        debug_assert!(entered, "a resident page has an entry");
+    }
+
+    /// Hands the pages in staging to the cache and empties staging.
+    fn store_lifted(&mut self, lifted: &[u64]) {
+        let staging = Self::pages_of(&self.staging);
+        let counters = &self.control.counters;
+        let (mut out, mut filled, mut raw, mut compressed, mut bytes) = (0, 0, 0, 0, 0);
+        for (place, &page) in lifted.iter().enumerate() {
+            match self.cache.swap_out(page, &staging[place]) {
+                Placed::SameFilled => filled += 1,
+                Placed::Incompressible => raw += 1,
+                Placed::Compressed(len) => {
+                    compressed += 1;
+                    bytes += len;
+                }
+                Placed::NoRoom => {
+                    self.resident_pages -= 1;
+                    let emptied = self.cache.index.set(page, Entry::ABSENT);
+                    debug_assert!(emptied, "clearing needs no room");
+                    self.put(page, staging[place].0.as_ptr(), 1);
+                    continue;
+                }
+            }
+            self.resident_pages -= 1;
+            self.shared_bytes = self.shared_bytes.saturating_sub(PAGE_BYTES);
+            out += 1;
+        }
+        count(&counters.swapped_out_pages, out);
+        count(&counters.same_filled_pages, filled);
+        count(&counters.incompressible_pages, raw);
+        count(&counters.original_bytes, compressed * PAGE_BYTES);
+        count(&counters.compressed_bytes, bytes);
+        if !lifted.is_empty() {
+            self.staging.release(0, lifted.len() * PAGE_BYTES);
+        }
+    }
+
+    /// Gives pages back until the run fits its budget, because the supervisor asked.
+    pub(crate) fn give_back(&mut self) {
+        self.slot.give_back.store(0, Relaxed);
+        // Room for others to go on with, not only to stop exceeding.
+        self.make_room_bytes((BATCH_PAGES * PAGE_BYTES * 4) as i64);
+    }
+}
+
+/// How many of `victims` are neighbours within the first one's region.
+fn run_length(victims: &[u64], region: Option<&Region>) -> usize {
+    let end = region.map_or(0, |region| region.end);
+    let mut length = 1;
+    while length < victims.len()
+        && victims[length] == victims[length - 1] + 1
+        && victims[length] < end
+    {
+        length += 1;
+    }
+    length
+}
+
+/// Gives this process its own copy of a page that it shares with a relative since a fork.
+fn break_sharing(address: usize) {
+    // SAFETY: the page is resident and writable; adding nothing changes nothing for other threads.
+    // In assembly, as a compiler makes a load of an atomic operation that changes nothing.
+    unsafe {
+        asm!("lock or byte ptr [{0}], 0", in(reg) address, options(nostack));
+    }
+}

@@ -1,0 +1,178 @@
+//! What is known of each thread: its record lies at the foot of the alternate
+//! stack on which all of its signals are served.
+//!
+//! Blocks are as large as they are aligned, so a handler finds its thread's
+//! record from its stack pointer, whatever the program does with its thread
+//! pointer and its stacks.
+
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use zpager_policy::Ahead;
+use zpager_sys::dispatch::SELECTOR_BLOCK;
+use zpager_sys::mapping::Mapping;
+use zpager_sys::process::thread_exists;
+use zpager_sys::signal::{AlternateStack, Mask};
+use zpager_sys::{Errno, PAGE_BYTES};
+
+use crate::regions::Pages;
+
+/// Most threads of a process that are managed at the same time.
+const THREADS_MAX: usize = 8192;
+const BLOCK_BYTES: usize = 128 * 1024;
+/// The kernel takes 1024 iovecs; a call has a few more pointers.
+const HOLDS_MAX: usize = 1024 + 8;
+/// RAM that a thread's block costs as a rule.
+const TOUCHED_BYTES: usize = 6 * PAGE_BYTES;
+
+/// A thread id that is none: the block is free.
+const NOBODY: i32 = 0;
+
+/// One thread.
+#[repr(C)]
+pub(crate) struct Thread {
+    /// Read by the kernel at every system call.
+    pub(crate) selector: u8,
+    pub(crate) tid: AtomicI32,
+    /// The process that it belongs to: not the record's, in a child made by vfork.
+    pub(crate) pid: i32,
+    pub(crate) ahead: Ahead,
+    /// Those of SIGBUS and SIGSYS that the program believes to be blocked.
+    pub(crate) pretended_mask: Mask,
+    /// Those of them that were sent while they were pretended to be blocked.
+    pub(crate) pending: Mask,
+    /// The alternate stack that the program set.
+    pub(crate) alternate: AlternateStack,
+    /// Address and instruction of the last fault on unmanaged memory.
+    pub(crate) foreign_fault: (usize, usize),
+    /// Number of the call that was last let go on in a stub.
+    pub(crate) call: usize,
+    holds: usize,
+    held: [(u64, u64); HOLDS_MAX],
+}
+
+impl Thread {
+    /// The record of the thread that runs on its alternate stack.
+    ///
+    /// # Safety
+    /// The caller runs in a signal handler on a stack of a block.
+    pub(crate) unsafe fn current<'a>() -> &'a mut Thread {
+        let here = 0u8;
+        let block = core::ptr::from_ref(&here) as usize & !(BLOCK_BYTES - 1);
+        // SAFETY: the block begins with the record, which belongs to this thread alone.
+        unsafe { &mut *(block as *mut Thread) }
+    }
+
+    /// The stack above the record.
+    pub(crate) fn stack(&self) -> AlternateStack {
+        let start = core::ptr::from_ref(self) as usize + size_of::<Thread>().next_multiple_of(64);
+        let end = core::ptr::from_ref(self) as usize + BLOCK_BYTES;
+        AlternateStack { start, flags: 0, bytes: end - start }
+    }
+
+    /// Top of the stack.
+    pub(crate) fn stack_end(&self) -> usize {
+        core::ptr::from_ref(self) as usize + BLOCK_BYTES
+    }
+
+    /// The pages that must stay for the call that the thread is in.
+    pub(crate) fn held(&self) -> &[(u64, u64)] {
+        &self.held[..self.holds]
+    }
+
+    /// Holds `pages` as well. False when too many are held.
+    #[must_use]
+    pub(crate) fn hold(&mut self, pages: Pages) -> bool {
+        if self.holds == HOLDS_MAX {
+            return false;
+        }
+        self.held[self.holds] = (pages.start, pages.end);
+        self.holds += 1;
+        true
+    }
+
+    pub(crate) fn let_go(&mut self) {
+        self.holds = 0;
+    }
+}
+
+/// All blocks of a process.
+pub(crate) struct Threads {
+    blocks: Mapping,
+    base: usize,
+    /// Blocks that were ever in use: they come first.
+    count: usize,
+}
+
+impl Threads {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let blocks = Mapping::reserve((THREADS_MAX + 1) * BLOCK_BYTES)?;
+        Ok(Threads { blocks, base: blocks.start().next_multiple_of(BLOCK_BYTES), count: 0 })
+    }
+
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        debug_assert!(self.base >= self.blocks.start());
+        self.count * TOUCHED_BYTES
+    }
+
+    fn block(&self, at: usize) -> &'static mut Thread {
+        // SAFETY: within the mapping; zero bytes are a record. Each record is its thread's; others look at it under the lock.
+        unsafe { &mut *((self.base + at * BLOCK_BYTES) as *mut Thread) }
+    }
+
+    /// A block for a new thread; the caller sets its ids. `None` when all are taken.
+    pub(crate) fn claim(&mut self, pid: i32) -> Option<&'static mut Thread> {
+        let free = (0..self.count).find(|&at| is_free(self.block(at)));
+        let at = free.or_else(|| (self.count < THREADS_MAX).then_some(self.count))?;
+        self.count = self.count.max(at + 1);
+        let thread = self.block(at);
+        thread.selector = SELECTOR_BLOCK;
+        thread.pid = pid;
+        thread.tid = AtomicI32::new(-1);
+        thread.ahead = Ahead::default();
+        thread.pretended_mask = 0;
+        thread.pending = 0;
+        thread.alternate = AlternateStack::NONE;
+        thread.foreign_fault = (0, 0);
+        thread.let_go();
+        Some(thread)
+    }
+
+    /// The threads in use.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &'static mut Thread> {
+        (0..self.count).map(|at| self.block(at)).filter(|thread| thread.tid.load(Relaxed) != NOBODY)
+    }
+
+    /// After a fork: only `survivor` is left.
+    pub(crate) fn keep_only(&mut self, survivor: &Thread) {
+        for thread in self.live() {
+            if !core::ptr::eq(thread, survivor) {
+                thread.tid.store(NOBODY, Relaxed);
+                thread.let_go();
+            }
+        }
+    }
+}
+
+/// Negative thread ids: an ending thread may still run on its block, so the block is free only when the thread is gone.
+fn is_free(thread: &mut Thread) -> bool {
+    let tid = thread.tid.load(Relaxed);
+    if tid < -1 && !thread_exists(thread.pid, -tid) {
+        thread.tid.store(NOBODY, Relaxed);
+    }
+    thread.tid.load(Relaxed) == NOBODY
+}
+
+impl Thread {
+    /// The thread is about to end.
+    pub(crate) fn ends(&mut self) {
+        let tid = self.tid.load(Relaxed);
+        self.let_go();
+        self.tid.store(-tid, Relaxed);
+    }
+
+    /// The block was never run on, or will not be again.
+    pub(crate) fn release(&mut self) {
+        self.let_go();
+        self.tid.store(NOBODY, Relaxed);
+    }
+}

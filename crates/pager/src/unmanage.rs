@@ -1,0 +1,125 @@
+//! Taking memory into management, and out of it.
+//!
+//! Out of it goes what the kernel touches behind the program's back: the stacks
+//! and thread control blocks of threads (restartable sequences, the id cleared at
+//! exit, robust lists), locked memory, and memory with a meaning of its own to
+//! fork.
+
+use zpager_sys::PAGE_BYTES;
+use zpager_sys::syscall::{checked, nr};
+
+use crate::hold::pages_of;
+use crate::process::Process;
+use crate::regions::Pages;
+
+/// Memory in smaller pieces is not worth its region.
+pub(crate) const MANAGED_BYTES_MIN: usize = 64 * 1024;
+/// What lies around a thread pointer: the static TLS below it, the control block above.
+const BELOW_POINTER_BYTES: usize = PAGE_BYTES;
+const ABOVE_POINTER_BYTES: usize = 2 * PAGE_BYTES;
+/// Pages whose presence is asked at a time.
+const ADOPTED_PAGES: usize = 512;
+
+fn bytes_of(pages: &Pages) -> (usize, usize) {
+    (pages.start as usize * PAGE_BYTES, (pages.end - pages.start) as usize * PAGE_BYTES)
+}
+
+impl Process {
+    /// Takes private anonymous memory into management, with what it holds. Gives whether it is managed now.
+    pub(crate) fn manage(&mut self, pages: Pages, protection: u32) -> bool {
+        let (start, bytes) = bytes_of(&pages);
+        if start >= 1 << 47 || pages.is_empty() || self.regions.overlaps(&pages) {
+            return false;
+        }
+        // SAFETY: advice that changes no contents. A huge page would come and go as a whole.
+        let _ = unsafe { checked(nr::__NR_madvise, [start, bytes, nr::MADV_NOHUGEPAGE as usize]) };
+        if self.uffd.register(start, bytes).is_err() {
+            return false;
+        }
+        if !self.regions.add(pages, protection) {
+            self.uffd.unregister(start, bytes);
+            return false;
+        }
+        true
+    }
+
+    /// Registers a managed range again, after the kernel moved or copied it.
+    pub(crate) fn register_again(&mut self, pages: &Pages) {
+        let (start, bytes) = bytes_of(pages);
+        if let Err(error) = self.uffd.register(start, bytes) {
+            self.fail(error, start);
+        }
+    }
+
+    /// Notes which pages of a managed range are there already.
+    pub(crate) fn adopt(&mut self, pages: Pages) {
+        let mut present = [0u8; ADOPTED_PAGES];
+        let mut from = pages.start;
+        while from < pages.end {
+            let length = (pages.end - from).min(ADOPTED_PAGES as u64) as usize;
+            let (start, bytes) = bytes_of(&(from..from + length as u64));
+            // SAFETY: the kernel writes one byte a page.
+            let asked =
+                unsafe { checked(nr::__NR_mincore, [start, bytes, present.as_mut_ptr() as usize]) };
+            if asked.is_ok() {
+                for (at, _) in
+                    present[..length].iter().enumerate().filter(|(_, byte)| **byte & 1 == 1)
+                {
+                    self.note_resident(from + at as u64);
+                }
+            }
+            from += length as u64;
+        }
+    }
+
+    /// Whether the kernel has a page there.
+    pub(crate) fn is_present(&self, page: u64) -> bool {
+        let mut present = 0u8;
+        let arguments = [page as usize * PAGE_BYTES, PAGE_BYTES, (&raw mut present) as usize];
+        // SAFETY: the kernel writes one byte.
+        let asked = unsafe { checked(nr::__NR_mincore, arguments) };
+        asked.is_ok() && present & 1 == 1
+    }
+
+    /// Takes memory out of management; all of its pages are there afterwards.
+    pub(crate) fn unmanage(&mut self, pages: Pages) {
+        let mut from = pages.start;
+        while let Some(part) = self.regions.first_part(&(from..pages.end)) {
+            from = part.end;
+            let part = part.pages();
+            self.bring_in_known(part.clone());
+            let (start, bytes) = bytes_of(&part);
+            if self.regions.remove(part.clone()) {
+                self.uffd.unregister(start, bytes);
+                self.forget(part);
+            }
+        }
+        self.publish();
+    }
+
+    /// Brings in what is swapped out; pages that were never written stay away.
+    fn bring_in_known(&mut self, pages: Pages) {
+        let mut from = pages.start;
+        while let Some(page) = self.cache.index.next_known(from, pages.end) {
+            if !self.cache.index.get(page).is_resident() {
+                self.make_resident(page..page + 1);
+            }
+            from = page + 1;
+        }
+    }
+
+    /// Leaves alone what the kernel touches around a thread pointer.
+    pub(crate) fn spare_thread_pointer(&mut self, pointer: usize) {
+        if pointer != 0 {
+            let start = pointer.saturating_sub(BELOW_POINTER_BYTES);
+            self.unmanage(pages_of(start, BELOW_POINTER_BYTES + ABOVE_POINTER_BYTES));
+        }
+    }
+
+    /// Leaves alone what the kernel touches at an address that it was told to remember.
+    pub(crate) fn spare(&mut self, address: usize, bytes: usize) {
+        if address != 0 {
+            self.unmanage(pages_of(address, bytes.max(1)));
+        }
+    }
+}
