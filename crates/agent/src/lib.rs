@@ -1,0 +1,38 @@
+//! The shared object that is loaded into a program: a shell over the pager.
+//!
+//! It depends on no other library, so it fits programs of any libc, and it
+//! exports nothing, so it changes nothing in the program's linking. The loader
+//! runs `begin` before the program's `main`.
+#![no_std]
+
+use zpager_pager::Image;
+
+mod symbols;
+
+unsafe extern "C" {
+    /// First byte of this image, by the linker.
+    #[link_name = "__ehdr_start"]
+    static IMAGE_START: u8;
+    /// One past its last byte, by the linker.
+    #[link_name = "_end"]
+    static IMAGE_END: u8;
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    let image = Image {
+        start: (&raw const IMAGE_START) as usize,
+        end: ((&raw const IMAGE_END) as usize).next_multiple_of(4096),
+    };
+    // SAFETY: the loader calls this once, and the symbols enclose all of this code.
+    unsafe { zpager_pager::load(image) }
+}
+
+/// A broken invariant ends the program at once: it could otherwise run on with wrong bytes.
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    zpager_pager::abandon()
+}
