@@ -1,0 +1,191 @@
+//! One session of measuring: what it changed, where its files are, and one run
+//! of one program under one rival.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::changes::guardian::Guardian;
+use crate::changes::{Changes, Mark, OWN_PREFIX};
+use crate::group::{Allowance, Group, Hierarchy};
+use crate::interrupt;
+use crate::machine::Machine;
+use crate::options::CommonOptions;
+use crate::process::{self, Ending, Finished, Place};
+use crate::rivals::{Account, Rival, Surroundings, Terms};
+use crate::workloads::{Job, Output, Preparation, Workload, warm};
+
+/// A session; its end takes back all it changed.
+pub(crate) struct Session {
+    changes: Changes,
+    guardian: Guardian,
+    /// Where things are.
+    pub surroundings: Surroundings,
+    options: CommonOptions,
+}
+
+/// A run with its accounts.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// How it went.
+    pub finished: Finished<Output>,
+    /// What it took; nothing where the run did not end well.
+    pub account: Account,
+    /// What its cgroup was allowed.
+    pub allowance: Allowance,
+    /// What is to be known of the rival here.
+    pub note: String,
+}
+
+impl Run {
+    /// The output of a run that ended well.
+    ///
+    /// # Errors
+    /// Why it did not, in words for a report.
+    pub(crate) fn output(&self) -> Result<&Output, String> {
+        match (&self.finished.ending, &self.finished.output) {
+            (Ending::Done, Ok(output)) => Ok(output),
+            (Ending::Done, Err(error)) => Err(format!("{error:#}")),
+            (ending, _) => Err(ending.to_string()),
+        }
+    }
+}
+
+impl Session {
+    /// Opens a session, after taking back what a killed one may have left.
+    ///
+    /// # Errors
+    /// Without root, with another bench at work, or without a memory controller.
+    pub(crate) fn open(options: &CommonOptions) -> Result<Self> {
+        ensure!(nix::unistd::geteuid().is_root(), "bench needs root, for a cgroup and for swap");
+        ensure!(options.swap_dir.is_dir(), "there is no directory {}", options.swap_dir.display());
+        interrupt::listen()?;
+        let mut changes = Changes::open(Machine::real())?;
+        if changes.mark() != Mark::BOTTOM {
+            eprintln!("zpager: taking back what a killed bench left");
+            changes.take_back_to(Mark::BOTTOM)?;
+        }
+        let guardian = Guardian::start(&changes)?;
+        match Self::surroundings(&mut changes, options) {
+            Ok(surroundings) => {
+                Ok(Session { changes, guardian, surroundings, options: options.clone() })
+            }
+            Err(error) => {
+                changes.take_back_to(Mark::BOTTOM)?;
+                guardian.dismiss();
+                Err(error)
+            }
+        }
+    }
+
+    fn surroundings(changes: &mut Changes, options: &CommonOptions) -> Result<Surroundings> {
+        let name = format!("{OWN_PREFIX}-{}", std::process::id());
+        let work_directory = options.swap_dir.join(name);
+        changes.make_directory(&work_directory)?;
+        let zpager = match &options.zpager {
+            Some(path) => std::fs::canonicalize(path)
+                .with_context(|| format!("there is no command {}", path.display()))?,
+            None => std::env::current_exe()?,
+        };
+        Ok(Surroundings {
+            swap_directory: std::fs::canonicalize(&options.swap_dir)?,
+            zpager,
+            hierarchy: Hierarchy::find(changes)?,
+            work_directory: std::fs::canonicalize(work_directory)?,
+        })
+    }
+
+    /// Puts everything back as it was.
+    ///
+    /// # Errors
+    /// What could not be put back; it stays in the journal for the next session.
+    pub(crate) fn close(mut self) -> Result<()> {
+        let taken_back = self.changes.take_back_to(Mark::BOTTOM);
+        self.guardian.dismiss();
+        taken_back
+    }
+
+    /// Makes the input of a workload.
+    ///
+    /// # Errors
+    /// As the workload.
+    pub(crate) fn prepare(&self, workload: &dyn Workload) -> Result<Job> {
+        let directory = self.input_directory(workload);
+        std::fs::create_dir_all(&directory)?;
+        let options = &self.options;
+        let preparation = Preparation {
+            directory,
+            scale: options.scale,
+            seed: options.seed,
+            c_source: options.c_source.clone(),
+        };
+        workload
+            .prepare(&preparation)
+            .with_context(|| format!("cannot prepare {}", workload.name()))
+    }
+
+    /// Deletes the input of a workload.
+    ///
+    /// # Errors
+    /// As deleting files.
+    pub(crate) fn forget(&self, workload: &dyn Workload) -> Result<()> {
+        Ok(std::fs::remove_dir_all(self.input_directory(workload))?)
+    }
+
+    fn input_directory(&self, workload: &dyn Workload) -> PathBuf {
+        self.surroundings.work_directory.join(workload.name())
+    }
+
+    /// Runs `job` once under `rival`, and takes back what that changed.
+    ///
+    /// # Errors
+    /// When the bench itself fails or is interrupted. A rival that cannot run here
+    /// is `Ok(Err(reason))`; a program that fails is a [`Run`] without output.
+    pub(crate) fn run(
+        &mut self,
+        job: &Job,
+        rival: &dyn Rival,
+        terms: Terms,
+        time_out: Duration,
+    ) -> Result<Result<Run, String>> {
+        interrupt::check()?;
+        for input in &job.inputs {
+            warm(input)?;
+        }
+        let mark = self.changes.mark();
+        let run = self.run_changed(job, rival, terms, time_out);
+        self.changes.take_back_to(mark)?;
+        run
+    }
+
+    fn run_changed(
+        &mut self,
+        job: &Job,
+        rival: &dyn Rival,
+        terms: Terms,
+        time_out: Duration,
+    ) -> Result<Result<Run, String>> {
+        let set_up = match rival.set_up(&mut self.changes, &self.surroundings, terms) {
+            Ok(set_up) => set_up,
+            Err(error) => return Ok(Err(format!("cannot run here: {error:#}"))),
+        };
+        let arrangement = rival.arrange(&job.program, &self.surroundings, terms);
+        let allowance = arrangement.allowance;
+        let group = Group::make(&mut self.changes, &self.surroundings.hierarchy, allowance)?;
+        let machine = self.changes.machine();
+        let place =
+            Place { directory: &self.surroundings.work_directory, group: Some(&group), time_out };
+        let finished = process::run(
+            &arrangement.program,
+            &place,
+            |running| (job.drive)(running),
+            || set_up.pool.sample_bytes(machine),
+        )?;
+        let account = match finished.ending {
+            Ending::Done => rival.account(&finished, &self.surroundings)?,
+            _ => Account::default(),
+        };
+        Ok(Ok(Run { finished, account, allowance, note: set_up.note }))
+    }
+}

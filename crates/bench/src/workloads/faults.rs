@@ -1,0 +1,360 @@
+//! Page faults and little else: memory is filled, then its pages are visited in
+//! random or in sequential order, and at the end each is checked as a whole.
+//!
+//! The program is this command itself, so that every rival runs the same code.
+//! Each page carries its number, how often it was written, and a checksum, so
+//! that a page that comes back stale, torn or in another's place is found.
+//! Contents are either pages of a real program, over and over, or synthetic: a
+//! quarter random words, the rest one word repeated, which flatters codecs that
+//! look for runs.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use fastrand::Rng;
+use memmap2::{Advice, MmapMut};
+use nix::sys::resource::{UsageWho, getrusage};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::{Divisor, Job, Output, Passes, Preparation, Workload, capture, program, python};
+use crate::process::Running;
+
+const PAGE_BYTES: usize = 4096;
+/// Pages at scale 1.
+const PAGES: u64 = 65_536;
+/// Bytes of a real program's pages that are captured at scale 1.
+const CAPTURED_BYTES: u64 = 64 << 20;
+/// The share of random words in a synthetic page.
+const RANDOM_PERCENT: usize = 25;
+
+/// In what order pages are visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// Every visit to a random page.
+    Random,
+    /// From the first to the last, again and again.
+    Sequential,
+}
+
+/// One of the four workloads of this file.
+pub(crate) struct Faults {
+    name: &'static str,
+    about: &'static str,
+    order: Order,
+    is_synthetic: bool,
+}
+
+pub(super) const RANDOM: Faults = Faults {
+    name: "faults-random",
+    about: "random visits to 256 MiB of a CPython process's pages",
+    order: Order::Random,
+    is_synthetic: false,
+};
+
+pub(super) const RANDOM_SYNTHETIC: Faults = Faults {
+    name: "faults-random-synthetic",
+    about: "random visits to 256 MiB of pages that are one quarter random",
+    order: Order::Random,
+    is_synthetic: true,
+};
+
+pub(super) const SEQUENTIAL: Faults = Faults {
+    name: "faults-sequential",
+    about: "visits in order to 256 MiB of a CPython process's pages",
+    order: Order::Sequential,
+    is_synthetic: false,
+};
+
+pub(super) const SEQUENTIAL_SYNTHETIC: Faults = Faults {
+    name: "faults-sequential-synthetic",
+    about: "visits in order to 256 MiB of pages that are one quarter random",
+    order: Order::Sequential,
+    is_synthetic: true,
+};
+
+impl Workload for Faults {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn missing(&self) -> Option<String> {
+        let is_missing = !self.is_synthetic && python::find("random").is_none();
+        is_missing.then(|| "needs Python 3 (package python3)".into())
+    }
+
+    fn prepare(&self, preparation: &Preparation) -> Result<Job> {
+        let mut argv = vec![std::env::current_exe()?.into_os_string()];
+        let order = self.order.to_possible_value().context("an order")?.get_name().to_owned();
+        argv.extend(["bench", "touch", "--order", &order].map(Into::into));
+        argv.extend(["--pages".into(), preparation.scaled(PAGES).to_string().into()]);
+        argv.extend(["--seed".into(), preparation.seed.to_string().into()]);
+        let mut inputs = Vec::new();
+        if !self.is_synthetic {
+            let path = preparation.directory.join("pages.bin");
+            capture::capture(preparation, preparation.scaled(CAPTURED_BYTES), &path)?;
+            argv.extend(["--content".into(), path.clone().into()]);
+            inputs.push(path);
+        }
+        let order = self.order;
+        Ok(Job {
+            program: program(argv),
+            inputs,
+            drive: Box::new(move |running| read_report(running, order)),
+            note: String::new(),
+        })
+    }
+}
+
+/// What the program prints.
+#[derive(Debug, Serialize, Deserialize)]
+struct Report {
+    digest: String,
+    accesses: u64,
+    seconds: f64,
+    kernel_faults: u64,
+}
+
+fn read_report(mut running: Running<'_>, order: Order) -> Result<Output> {
+    let mut text = String::new();
+    running.stdout.read_to_string(&mut text)?;
+    let report: Report = serde_json::from_str(&text).context("no report from the program")?;
+    let divisor = match order {
+        Order::Random => Divisor::Faults,
+        Order::Sequential => Divisor::Accesses,
+    };
+    Ok(Output {
+        digest: u128::from_str_radix(&report.digest, 16)?,
+        passes: Some(Passes {
+            accesses: report.accesses,
+            seconds: report.seconds,
+            kernel_faults: report.kernel_faults,
+            divisor,
+        }),
+    })
+}
+
+/// The program itself.
+#[derive(Debug, Clone, Args)]
+pub struct TouchOptions {
+    /// In what order pages are visited
+    #[arg(long, value_enum)]
+    order: Order,
+    /// How many pages there are
+    #[arg(long)]
+    pages: usize,
+    /// Of everything random
+    #[arg(long)]
+    seed: u64,
+    /// A file of pages to fill memory with; synthetic pages without it
+    #[arg(long)]
+    content: Option<PathBuf>,
+}
+
+/// Fills memory, visits its pages, checks them and prints a report.
+///
+/// # Errors
+/// When a page is not what was written to it, or there is no memory.
+pub(crate) fn touch(options: &TouchOptions) -> Result<()> {
+    let mut random = Rng::with_seed(options.seed);
+    let mut pages = Pages::filled(options.pages, options.content.as_deref(), &mut random)?;
+    let kernel_faults = kernel_faults()?;
+    let start = Instant::now();
+    let (accesses, digest) = match options.order {
+        Order::Random => pages.visit_at_random(&mut random)?,
+        Order::Sequential => pages.visit_in_order()?,
+    };
+    let report = Report {
+        digest: format!("{digest:032x}"),
+        accesses,
+        seconds: start.elapsed().as_secs_f64(),
+        kernel_faults: self::kernel_faults()? - kernel_faults,
+    };
+    writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
+    Ok(())
+}
+
+/// Minor faults count too: read-ahead turns a major fault into one.
+fn kernel_faults() -> Result<u64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    Ok(u64::try_from(usage.major_page_faults() + usage.minor_page_faults())?)
+}
+
+/// The memory. A page is: its number, how often it was written, the checksum of
+/// the rest, the rest.
+struct Pages {
+    memory: MmapMut,
+}
+
+const NUMBER: usize = 0;
+const WRITES: usize = 8;
+const CHECKSUM: usize = 16;
+const REST: usize = 24;
+
+impl Pages {
+    fn filled(count: usize, content: Option<&Path>, random: &mut Rng) -> Result<Self> {
+        ensure!(count > 0, "no pages");
+        let memory = MmapMut::map_anon(count * PAGE_BYTES).context("no memory")?;
+        // A kernel without huge pages knows no advice about them.
+        let _ = memory.advise(Advice::NoHugePage);
+        let mut pages = Pages { memory };
+        let mut source = content.map(|path| File::open(path).map(BufReader::new)).transpose()?;
+        let mut content = [0; PAGE_BYTES];
+        for number in 0..count {
+            match &mut source {
+                Some(file) => read_round(file, &mut content)?,
+                None => synthesise(number as u64, random, &mut content),
+            }
+            let page = pages.page(number);
+            page.copy_from_slice(&content);
+            set_word(page, NUMBER, number as u64);
+            set_word(page, WRITES, 0);
+            let checksum = xxh3_64(&page[REST..]);
+            set_word(page, CHECKSUM, checksum);
+        }
+        Ok(pages)
+    }
+
+    fn count(&self) -> usize {
+        self.memory.len() / PAGE_BYTES
+    }
+
+    fn page(&mut self, number: usize) -> &mut [u8] {
+        &mut self.memory[number * PAGE_BYTES..][..PAGE_BYTES]
+    }
+
+    /// Half as many reads as there are pages, as many writes, and a check of each page.
+    fn visit_at_random(&mut self, random: &mut Rng) -> Result<(u64, u128)> {
+        let count = self.count();
+        for _ in 0..count / 2 {
+            self.read(random.usize(..count))?;
+        }
+        for _ in 0..count / 2 {
+            self.write(random.usize(..count))?;
+        }
+        let mut order: Vec<usize> = (0..count).collect();
+        random.shuffle(&mut order);
+        let digest = self.check(order.into_iter())?;
+        Ok((count as u64 * 2, digest))
+    }
+
+    /// Each page read, each written, each checked.
+    fn visit_in_order(&mut self) -> Result<(u64, u128)> {
+        let count = self.count();
+        for number in 0..count {
+            self.read(number)?;
+        }
+        for number in 0..count {
+            self.write(number)?;
+        }
+        let digest = self.check(0..count)?;
+        Ok((count as u64 * 3, digest))
+    }
+
+    fn read(&mut self, number: usize) -> Result<()> {
+        let found = word(self.page(number), NUMBER);
+        ensure!(found == number as u64, "page {found} came back in place of page {number}");
+        Ok(())
+    }
+
+    fn write(&mut self, number: usize) -> Result<()> {
+        self.read(number)?;
+        let page = self.page(number);
+        set_word(page, WRITES, word(page, WRITES) + 1);
+        Ok(())
+    }
+
+    /// Checks pages as a whole; the digest covers how often each was written.
+    fn check(&mut self, order: impl Iterator<Item = usize>) -> Result<u128> {
+        let mut hasher = Xxh3::new();
+        for number in order {
+            self.read(number)?;
+            let page = self.page(number);
+            ensure!(xxh3_64(&page[REST..]) == word(page, CHECKSUM), "page {number} is damaged");
+            hasher.update(&page[..REST]);
+        }
+        Ok(hasher.digest128())
+    }
+}
+
+/// The next page of a file that has no end.
+fn read_round(file: &mut BufReader<File>, page: &mut [u8; PAGE_BYTES]) -> Result<()> {
+    if file.read_exact(page).is_err() {
+        file.rewind()?;
+        file.read_exact(page).context("the file holds no page")?;
+    }
+    Ok(())
+}
+
+/// Random words first, then the page's number over and over.
+fn synthesise(number: u64, random: &mut Rng, page: &mut [u8; PAGE_BYTES]) {
+    let (random_part, rest) = page.split_at_mut(PAGE_BYTES * RANDOM_PERCENT / 100);
+    random.fill(random_part);
+    rest.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&number.to_le_bytes()));
+}
+
+fn word(page: &[u8], at: usize) -> u64 {
+    page[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+fn set_word(page: &mut [u8], at: usize, value: u64) {
+    page[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(count: usize) -> Pages {
+        Pages::filled(count, None, &mut Rng::with_seed(1)).expect("memory")
+    }
+
+    #[test]
+    fn visits_are_the_same_for_the_same_seed() {
+        let visit = || pages(50).visit_at_random(&mut Rng::with_seed(2)).expect("visited");
+        assert_eq!(visit(), visit());
+        assert_eq!(pages(50).visit_in_order().expect("visited").0, 150);
+    }
+
+    #[test]
+    fn a_page_in_another_place_is_found() {
+        let mut pages = pages(8);
+        let other: Vec<u8> = pages.page(3).to_vec();
+        pages.page(5).copy_from_slice(&other);
+        assert!(pages.read(5).is_err());
+    }
+
+    #[test]
+    fn a_damaged_page_is_found() {
+        let mut pages = pages(8);
+        pages.page(2)[4095] ^= 1;
+        assert!(pages.visit_in_order().is_err());
+    }
+
+    #[test]
+    fn a_stale_page_changes_the_digest() {
+        let mut pages = pages(8);
+        let before = pages.check(0..8).expect("whole");
+        pages.write(4).expect("written");
+        assert_ne!(pages.check(0..8).expect("whole"), before);
+    }
+
+    #[test]
+    fn a_file_of_pages_goes_round() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("pages");
+        std::fs::write(&path, [[1_u8; PAGE_BYTES], [2; PAGE_BYTES]].concat()).expect("a file");
+        let mut pages = Pages::filled(3, Some(&path), &mut Rng::with_seed(1)).expect("memory");
+        assert_eq!(pages.page(0)[REST..], [1; PAGE_BYTES - REST]);
+        assert_eq!(pages.page(2)[REST..], [1; PAGE_BYTES - REST]);
+        assert_eq!(pages.page(1)[REST..], [2; PAGE_BYTES - REST]);
+    }
+}

@@ -1,0 +1,320 @@
+//! The bench as a whole, at a tiny scale, changing the real machine: whatever
+//! happens to the bench, the machine is afterwards as it was. Without root it
+//! says so and passes.
+//!
+//! The bench starts its own command again, so this test has no harness and is
+//! that command when its first argument is `bench`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use zpager_bench::BenchCommand;
+
+const JOURNAL: &str = "/run/zpager-bench.journal";
+
+#[derive(Parser)]
+enum Zpager {
+    Bench(BenchCommand),
+}
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("bench") {
+        let Zpager::Bench(command) = Zpager::parse();
+        return zpager_bench::main(command);
+    }
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: needs root, for cgroups and swap");
+        return ExitCode::SUCCESS;
+    }
+    let tests: [(&str, fn()); 6] = [
+        ("bad_input_is_one_line_and_125", bad_input_is_one_line_and_125),
+        ("rivals_run_and_the_machine_is_as_before", rivals_run_and_the_machine_is_as_before),
+        ("zpager_is_given_what_it_manages", zpager_is_given_what_it_manages),
+        ("an_interrupted_bench_puts_everything_back", an_interrupted_bench_puts_everything_back),
+        ("the_guardian_of_a_killed_bench_does_too", the_guardian_of_a_killed_bench_does_too),
+        ("the_next_bench_does_where_both_were_killed", the_next_bench_does_where_both_were_killed),
+    ];
+    // A panic aborts in the release profile and unwinds in none other: each test
+    // that returns has passed.
+    for (name, test) in tests {
+        print!("test {name} ... ");
+        test();
+        println!("ok");
+    }
+    println!("{} passed, 0 failed", tests.len());
+    ExitCode::SUCCESS
+}
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.arg("bench").args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    bench(arguments).output().expect("the bench starts")
+}
+
+/// Everything that the bench may change.
+#[derive(Debug, PartialEq, Eq)]
+struct Snapshot {
+    swaps: String,
+    switches: Vec<Option<String>>,
+    devices: BTreeSet<PathBuf>,
+    groups: BTreeSet<PathBuf>,
+    mounts: String,
+    files: BTreeSet<PathBuf>,
+}
+
+impl Snapshot {
+    fn take(swap_directory: &Path) -> Self {
+        let switches = ["enabled", "compressor", "max_pool_percent"];
+        let switch = |name| fs::read_to_string(format!("/sys/module/zswap/parameters/{name}")).ok();
+        let own = |path: &PathBuf| path.to_string_lossy().contains("zpager-bench");
+        let mut groups = entries(Path::new("/sys/fs/cgroup"));
+        groups.extend(entries(Path::new("/sys/fs/cgroup/memory")));
+        groups.retain(own);
+        Snapshot {
+            // The size of a used area is not the bench's doing.
+            swaps: first_words("/proc/swaps"),
+            switches: switches.map(switch).to_vec(),
+            devices: entries(Path::new("/sys/block")),
+            groups,
+            mounts: fs::read_to_string("/proc/self/mounts").expect("mounts"),
+            files: entries(swap_directory),
+        }
+    }
+}
+
+fn entries(directory: &Path) -> BTreeSet<PathBuf> {
+    fs::read_dir(directory).map_or_else(
+        |_| BTreeSet::new(),
+        |entries| entries.flatten().map(|entry| entry.path()).collect(),
+    )
+}
+
+fn first_words(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().filter_map(|line| line.split_whitespace().next()).collect::<Vec<_>>().join(" ")
+}
+
+/// A directory for swap files that is on a disk, where `/tmp` may not be.
+fn swap_directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/var/tmp").expect("a directory")
+}
+
+fn bad_input_is_one_line_and_125() {
+    let output = output(&["run", "--swap-dir", "/nonexistent", "--workload", "sor"]);
+    assert_eq!(output.status.code(), Some(125));
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(said, "zpager: there is no directory /nonexistent\n");
+}
+
+fn rivals_run_and_the_machine_is_as_before() {
+    let directory = swap_directory();
+    let json = directory.path().join("rows.json");
+    let before = Snapshot::take(directory.path());
+    let output = output(&[
+        "run",
+        "--scale",
+        "0.04",
+        "--runs",
+        "2",
+        "--memory",
+        "75%",
+        "--workload",
+        "faults-random-synthetic,sor",
+        "--rivals",
+        "none,disk,zswap,zram",
+        "--swap-dir",
+        &directory.path().to_string_lossy(),
+        "--json",
+        &json.to_string_lossy(),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("puts everything back"), "{said}");
+    let text = fs::read_to_string(&json).expect("rows");
+    fs::remove_file(&json).expect("removed");
+    assert_eq!(Snapshot::take(directory.path()), before);
+
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(rows.len(), 8, "{text}");
+    for row in &rows {
+        let is_ok = row["output_ok"].as_bool() == Some(true) && row["runs"] == 2;
+        // A rival that cannot run here says why.
+        assert!(is_ok || row["note"] != "", "{row}");
+        assert!(is_ok || row["rival"] != "none", "{row}");
+        if is_ok && row["rival"] != "none" {
+            let total = row["memory_bytes"].as_f64().expect("bytes");
+            let peak = row["peak_bytes"].as_f64().expect("bytes");
+            assert!(peak < total * 1.2, "more than the total: {row}");
+            assert!(row["faults"].as_u64() > Some(0), "no pressure: {row}");
+        }
+    }
+}
+
+/// Stands in for the command: runs the program as it is, and says that it
+/// managed 1 MiB of it.
+const STAND_IN: &str = r#"#!/bin/sh
+while [ "$1" != -- ]; do
+    [ "$1" = --stats ] && statistics=$2
+    [ "$1" = --memory ] && budget=$2
+    shift
+done
+shift
+"$@" || exit
+echo "{\"budget_bytes\": $budget, \"peak_bytes\": 1048576, \"managed_bytes\": 0," \
+    "\"dispatched_calls\": 0, \"faults\": {\"compressed\": 3, \"spilled\": 4}}" > "$statistics"
+"#;
+
+fn zpager_is_given_what_it_manages() {
+    let directory = swap_directory();
+    let (command, json) = (directory.path().join("command"), directory.path().join("rows.json"));
+    fs::write(&command, STAND_IN).expect("a script");
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).expect("executable");
+    let before = Snapshot::take(directory.path());
+    let common = [
+        "--scale",
+        "0.04",
+        "--workload",
+        "sor",
+        "--zpager",
+        &command.to_string_lossy(),
+        "--swap-dir",
+        &directory.path().to_string_lossy(),
+        "--json",
+        &json.to_string_lossy(),
+    ];
+    let rows = |arguments: &[&str]| {
+        let output = output(&[arguments, &common].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let text = fs::read_to_string(&json).expect("rows");
+        fs::remove_file(&json).expect("removed");
+        serde_json::from_str::<serde_json::Value>(&text).expect("JSON")
+    };
+    let compared = rows(&["run", "--runs", "1", "--memory", "150%", "--rivals", "zpager"]);
+    let row = &compared[0];
+    assert_eq!((&row["output_ok"], &row["faults"]), (&true.into(), &7.into()), "{row}");
+    assert_eq!(row["limit_bytes"], row["memory_bytes"], "{row}");
+    let unmanaged = row["peak_bytes"].as_u64().expect("bytes") - (1 << 20);
+    let budget = row["budget_bytes"].as_u64().expect("bytes");
+    let total = row["memory_bytes"].as_u64().expect("bytes");
+    // The peak that counts leaves out cached files, so it is a little less than the cgroup's.
+    let expected = total - unmanaged;
+    assert!(budget.abs_diff(expected) < total / 5, "{budget} instead of {expected}: {row}");
+
+    let pairs = rows(&["overhead", "--pairs", "2"]);
+    assert_eq!((&pairs[0]["pairs"], &pairs[0]["output_ok"]), (&2.into(), &true.into()));
+    assert!(pairs[0]["seconds_ratio_median"].as_f64() > Some(0.0), "{pairs}");
+    assert_eq!(Snapshot::take(directory.path()), before);
+}
+
+/// A bench that swaps to a device or file by now.
+fn bench_at_work(directory: &Path) -> Child {
+    let child = bench(&[
+        "run",
+        "--scale",
+        "0.5",
+        "--runs",
+        "1000",
+        "--workload",
+        "faults-random-synthetic",
+        "--rivals",
+        "disk",
+        "--swap-dir",
+        &directory.to_string_lossy(),
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::null())
+    .spawn()
+    .expect("the bench starts");
+    wait_for("the bench swaps", || first_words("/proc/swaps").contains("zpager-bench"));
+    child
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within two minutes");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).expect("a process id"))
+}
+
+fn an_interrupted_bench_puts_everything_back() {
+    let directory = swap_directory();
+    let before = Snapshot::take(directory.path());
+    let mut child = bench_at_work(directory.path());
+    kill(pid(&child), Signal::SIGINT).expect("sent");
+    let status = child.wait().expect("ended");
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(Snapshot::take(directory.path()), before);
+}
+
+fn the_guardian_of_a_killed_bench_does_too() {
+    let directory = swap_directory();
+    let before = Snapshot::take(directory.path());
+    let mut child = bench_at_work(directory.path());
+    kill(pid(&child), Signal::SIGKILL).expect("sent");
+    child.wait().expect("ended");
+    wait_for("everything is put back", || {
+        fs::read_to_string(JOURNAL).is_ok_and(|journal| journal.is_empty())
+    });
+    assert_eq!(Snapshot::take(directory.path()), before);
+}
+
+fn the_next_bench_does_where_both_were_killed() {
+    let directory = swap_directory();
+    let before = Snapshot::take(directory.path());
+    let mut child = bench_at_work(directory.path());
+    let guardian = guardian_of(&child);
+    kill(guardian, Signal::SIGKILL).expect("sent");
+    wait_for("the guardian is dead", || {
+        // Nothing but a process's own end empties its command line.
+        fs::read_to_string(format!("/proc/{guardian}/cmdline")).is_ok_and(|line| line.is_empty())
+    });
+    kill(pid(&child), Signal::SIGKILL).expect("sent");
+    child.wait().expect("ended");
+    assert_ne!(Snapshot::take(directory.path()), before);
+    let output = output(&[
+        "run",
+        "--scale",
+        "0.001",
+        "--runs",
+        "1",
+        "--workload",
+        "sor",
+        "--rivals",
+        "none",
+        "--swap-dir",
+        &directory.path().to_string_lossy(),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("killed bench left"), "{said}");
+    assert_eq!(Snapshot::take(directory.path()), before);
+}
+
+/// The child of a bench that waits for its end.
+fn guardian_of(bench: &Child) -> Pid {
+    let path = format!("/proc/{0}/task/{0}/children", bench.id());
+    let children = fs::read_to_string(path).expect("children");
+    let is_guardian = |pid: &&str| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.trim_end_matches('\0').ends_with("restore")
+    };
+    let pid = children.split_whitespace().find(is_guardian).expect("a guardian");
+    Pid::from_raw(pid.parse().expect("a process id"))
+}
