@@ -1,0 +1,161 @@
+//! The command line: what may be written, and nothing about whether it makes sense.
+//!
+//! Values stay text here; [`crate::run`] checks them, so that every message about
+//! them has one form.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+use zpager_bench::BenchCommand;
+
+use crate::failure::Failure;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Print this text and end: help or version.
+    Show(String),
+    /// Run a program.
+    Run(RunArguments),
+    /// Compare with the kernel's own swapping.
+    Bench(BenchCommand),
+}
+
+/// Compressed swap for Linux in user space.
+#[derive(Debug, Parser)]
+#[command(name = "zpager", version, about, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(RunArguments),
+    Bench(BenchCommand),
+}
+
+/// Run an unmodified program inside a fixed amount of memory.
+///
+/// Pages that do not fit are compressed and kept in RAM, and what does not fit
+/// there goes, still compressed, to an unlinked swap file. The exit status is the
+/// program's; 125 when zpager itself fails, 126 when the program cannot be run,
+/// 127 when it is not found.
+#[derive(Debug, Args)]
+#[command(override_usage = "zpager run [OPTIONS] -- PROGRAM [ARGS]...")]
+pub(crate) struct RunArguments {
+    /// Physical memory for the program and all that it starts, such as 256M or 1.5G; `auto` takes
+    /// the cgroup's limit or what the machine has free, less a reserve
+    #[arg(long, value_name = "SIZE|auto", default_value = "auto", allow_hyphen_values = true)]
+    pub(crate) memory: String,
+
+    /// Directory of the swap file, or `none` to keep everything in RAM
+    /// [default: $ZPAGER_STORE or /var/tmp]
+    #[arg(long, value_name = "DIR|none")]
+    pub(crate) store: Option<PathBuf>,
+
+    /// How large the swap file may grow [default: nine tenths of the free space, at most 1T]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) store_size: Option<String>,
+
+    /// What compresses the pages [default: the fastest on this processor]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) codec: Option<String>,
+
+    /// Write the run's statistics to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+
+    /// Print no summary and no warnings
+    #[arg(long)]
+    pub(crate) quiet: bool,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Reads the command line.
+///
+/// # Errors
+/// One line with what is not understood, and status 125.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, Failure> {
+    match Arguments::try_parse_from(words) {
+        Ok(Arguments { command: Command::Run(arguments) }) => Ok(Action::Run(arguments)),
+        Ok(Arguments { command: Command::Bench(command) }) => Ok(Action::Bench(command)),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                Ok(Action::Show(error.render().to_string()))
+            }
+            _ => Err(failure_of(&error)),
+        },
+    }
+}
+
+/// Makes one line of the parser's several.
+fn failure_of(error: &clap::Error) -> Failure {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Failure::own(
+            "no command: one is `zpager run -- PROGRAM ARGS...`; see `zpager --help`",
+        );
+    }
+    let text = error.render().to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let what = first.strip_prefix("error: ").unwrap_or(first);
+    Failure::own(format!("{what}; see `zpager --help` and `zpager run --help`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    fn run(line: &str) -> RunArguments {
+        match parse(words(line)) {
+            Ok(Action::Run(arguments)) => arguments,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_program_keeps_its_own_flags() {
+        for line in [
+            "zpager run --memory 1G -- sort -k 2 --quiet -- x",
+            "zpager run --memory 1G sort -k 2 --quiet -- x",
+        ] {
+            let arguments = run(line);
+            assert_eq!(arguments.program, words("sort -k 2 --quiet -- x"), "{line}");
+            assert_eq!(arguments.memory, "1G");
+            assert!(!arguments.quiet);
+        }
+    }
+
+    #[test]
+    fn defaults() {
+        let arguments = run("zpager run true");
+        assert_eq!(arguments.memory, "auto");
+        assert_eq!((arguments.codec, arguments.store_size), (None, None));
+        assert_eq!((arguments.store, arguments.stats), (None, None));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_one_line() {
+        for line in ["zpager", "zpager ran", "zpager run --memori 1G true", "zpager run --memory"] {
+            let failure = parse(words(line)).expect_err(line);
+            assert_eq!(failure.status, 125, "{line}");
+            assert!(!failure.message.contains('\n') && !failure.message.is_empty(), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn help_is_shown() {
+        for line in ["zpager --help", "zpager run --help", "zpager --version"] {
+            assert!(matches!(parse(words(line)), Ok(Action::Show(_))), "{line}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! How many bytes the program and zpager may take together.
+//!
+//! `auto` is the tightest of what the machine has available (proc(5),
+//! `MemAvailable`) and what each memory cgroup above this process still allows
+//! ([`super::cgroup`]), less a reserve for what zpager does not manage: text,
+//! stacks, file mappings, the page cache, and the rest of the container.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::cgroup;
+use super::config::{Memory, check_budget};
+use crate::failure::{Failure, OrFail};
+
+/// The smallest reserve.
+const MIN_RESERVE_BYTES: u64 = 64 << 20;
+
+/// The reserve is this part of what is there, where that is more than the smallest.
+const RESERVE_DIVISOR: u64 = 10;
+
+/// A budget and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// The physical bytes that resident pages, pool and zpager's own data may take together.
+    pub(crate) bytes: u64,
+    /// What decided it.
+    pub(crate) source: Source,
+}
+
+/// What decided a budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The user.
+    Asked,
+    /// What the machine has available.
+    Machine,
+    /// What a cgroup still allows.
+    Cgroup(PathBuf),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Asked => f.write_str("--memory"),
+            Source::Machine => f.write_str("the machine's available memory"),
+            Source::Cgroup(group) => write!(f, "the cgroup {}", group.display()),
+        }
+    }
+}
+
+/// Settles the budget of a run.
+///
+/// # Errors
+/// Nothing says how much there is, or it is below what the agent needs.
+pub(crate) fn choose(memory: Memory) -> Result<Budget, Failure> {
+    match memory {
+        Memory::Bytes(bytes) => Ok(Budget { bytes, source: Source::Asked }),
+        Memory::Auto => {
+            let text = std::fs::read_to_string("/proc/meminfo").or_fail("reading /proc/meminfo")?;
+            let Some(available_bytes) = machine_available_bytes(&text) else {
+                return Err(Failure::own("/proc/meminfo has no MemAvailable: give --memory SIZE"));
+            };
+            automatic(available_bytes, cgroup::rooms())
+        }
+    }
+}
+
+/// The tightest of the machine's and the cgroups' room, less the reserve.
+fn automatic(machine_bytes: u64, groups: Vec<cgroup::Room>) -> Result<Budget, Failure> {
+    let machine = (machine_bytes, Source::Machine);
+    let groups = groups.into_iter().map(|room| (room.bytes, Source::Cgroup(room.group)));
+    let (room_bytes, source) =
+        std::iter::once(machine).chain(groups).min_by_key(|(bytes, _)| *bytes).expect("not empty");
+    let reserve_bytes = MIN_RESERVE_BYTES.max(room_bytes / RESERVE_DIVISOR);
+    let bytes = room_bytes.saturating_sub(reserve_bytes);
+    check_budget(bytes).map_err(|failure| {
+        Failure::own(format!("--memory auto, by {source}: {}", failure.message))
+    })?;
+    Ok(Budget { bytes, source })
+}
+
+/// `MemAvailable` of `/proc/meminfo`.
+fn machine_available_bytes(meminfo: &str) -> Option<u64> {
+    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn room(bytes: u64, group: &str) -> cgroup::Room {
+        cgroup::Room { bytes, group: group.into() }
+    }
+
+    #[test]
+    fn meminfo_is_read() {
+        let text = "MemTotal:       24683520 kB\nMemAvailable:   1048576 kB\nBuffers: 1 kB\n";
+        assert_eq!(machine_available_bytes(text), Some(1 << 30));
+        assert_eq!(machine_available_bytes("MemTotal: 5 kB\n"), None);
+        assert_eq!(machine_available_bytes("MemAvailable: lots kB\n"), None);
+    }
+
+    #[test]
+    fn the_tightest_room_counts_less_the_reserve() {
+        let free = automatic(10_000 * MIB, vec![]).expect("enough");
+        assert_eq!(free, Budget { bytes: 9000 * MIB, source: Source::Machine });
+        let groups = vec![room(5000 * MIB, "/a"), room(256 * MIB, "/a/b"), room(400 * MIB, "/c")];
+        let tight = automatic(10_000 * MIB, groups).expect("enough");
+        assert_eq!(tight, Budget { bytes: 192 * MIB, source: Source::Cgroup("/a/b".into()) });
+    }
+
+    #[test]
+    fn no_room_is_said_with_its_cause() {
+        let failure = automatic(1000 * MIB, vec![room(70 * MIB, "/full")]).expect_err("too tight");
+        assert_eq!(failure.status, 125);
+        assert!(failure.message.contains("/full"), "{failure:?}");
+    }
+}

@@ -1,0 +1,272 @@
+//! Flags and environment become a configuration of which everything is known to make sense.
+//!
+//! Checks that need no file come first, so that a slip of the pen is told at once.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD};
+use zpager_codec::CodecId;
+
+use super::program::Program;
+use super::stats_file;
+use crate::args::RunArguments;
+use crate::failure::Failure;
+use crate::size;
+
+/// The smallest budget: the agent's own tables, stacks and buffers, and enough pages to make progress.
+pub(crate) const MIN_BUDGET_BYTES: u64 = 8 << 20;
+
+/// The smallest limit of a swap file that is worth a file.
+pub(crate) const MIN_STORE_BYTES: u64 = 1 << 20;
+
+/// The environment that `zpager run` looks at.
+#[derive(Debug, Default)]
+pub(crate) struct Environment {
+    /// `PATH`, to find the program.
+    pub(crate) path: Option<OsString>,
+    /// `ZPAGER_STORE`: the directory of the swap file when no flag names one.
+    pub(crate) store: Option<OsString>,
+    /// `XDG_CACHE_HOME`, or `.cache` in `HOME`: where a swap file goes when `/var/tmp` will not do.
+    pub(crate) cache: Option<PathBuf>,
+    /// `ZPAGER_FROM_START`: 1 manages programs from their first instruction, 0 does not even
+    /// where the budget is small.
+    pub(crate) from_start: Option<bool>,
+    /// `ZPAGER_LIFT=copy`: lift pages as on kernels without `UFFDIO_MOVE`.
+    pub(crate) lift_by_copy: bool,
+}
+
+impl Environment {
+    /// What this process was started with.
+    pub(crate) fn of_this_process() -> Self {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let home = || variable("HOME").map(|home| Path::new(&home).join(".cache"));
+        Environment {
+            path: std::env::var_os("PATH"),
+            store: variable("ZPAGER_STORE"),
+            cache: variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home),
+            from_start: variable("ZPAGER_FROM_START").map(|value| value != "0"),
+            lift_by_copy: variable("ZPAGER_LIFT").is_some_and(|value| value == "copy"),
+        }
+    }
+}
+
+/// How much memory the user grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// This many bytes.
+    Bytes(u64),
+    /// What the cgroup or the machine has.
+    Auto,
+}
+
+/// Where spilled pages go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreChoice {
+    /// Nowhere.
+    None,
+    /// To this directory, which the user named.
+    Directory(PathBuf),
+    /// To the first of these that is on a disk and can be written.
+    FirstOf(Vec<PathBuf>),
+}
+
+/// A run of which everything was checked that can be checked without starting anything.
+#[derive(Debug)]
+pub(crate) struct Configuration {
+    /// The budget as asked for.
+    pub(crate) memory: Memory,
+    /// Where spilled pages go.
+    pub(crate) store: StoreChoice,
+    /// How large the swap file may grow; `None` leaves it to the file system.
+    pub(crate) store_limit_bytes: Option<u64>,
+    /// What compresses pages.
+    pub(crate) codec: CodecId,
+    /// The file of statistics.
+    pub(crate) stats: Option<PathBuf>,
+    /// No summary and no warnings.
+    pub(crate) quiet: bool,
+    /// Whether to manage programs from their first instruction, where the user decides it.
+    pub(crate) from_start: Option<bool>,
+    /// Lift pages without `UFFDIO_MOVE`.
+    pub(crate) lift_by_copy: bool,
+    /// The program.
+    pub(crate) program: Program,
+}
+
+impl Configuration {
+    /// Checks the flags.
+    ///
+    /// # Errors
+    /// The first thing found that cannot work.
+    pub(crate) fn check(
+        arguments: RunArguments,
+        environment: &Environment,
+    ) -> Result<Self, Failure> {
+        let memory = check_memory(&arguments.memory)?;
+        let codec = arguments.codec.as_deref().map_or(Ok(CodecId::fastest()), check_codec)?;
+        let store = choose_store(arguments.store, environment);
+        let store_limit_bytes =
+            arguments.store_size.as_deref().map(check_store_size).transpose()?;
+        arguments.stats.as_deref().map(check_stats).transpose()?;
+        let program = Program::find(arguments.program, environment.path.as_deref())?;
+        Ok(Configuration {
+            memory,
+            store,
+            store_limit_bytes,
+            codec,
+            stats: arguments.stats,
+            quiet: arguments.quiet,
+            from_start: environment.from_start,
+            lift_by_copy: environment.lift_by_copy,
+            program,
+        })
+    }
+}
+
+fn check_memory(text: &str) -> Result<Memory, Failure> {
+    if text == "auto" {
+        return Ok(Memory::Auto);
+    }
+    let bytes = parse_size("--memory", text)?;
+    check_budget(bytes)?;
+    Ok(Memory::Bytes(bytes))
+}
+
+/// Refuses a budget in which the agent cannot work.
+///
+/// # Errors
+/// The budget is below [`MIN_BUDGET_BYTES`].
+pub(crate) fn check_budget(bytes: u64) -> Result<(), Failure> {
+    if bytes >= MIN_BUDGET_BYTES {
+        return Ok(());
+    }
+    Err(Failure::own(format!(
+        "a budget of {} is below what the agent needs: give --memory at least {}",
+        size::display(bytes),
+        size::display(MIN_BUDGET_BYTES)
+    )))
+}
+
+fn check_store_size(text: &str) -> Result<u64, Failure> {
+    let bytes = parse_size("--store-size", text)?;
+    if bytes >= MIN_STORE_BYTES {
+        return Ok(bytes);
+    }
+    Err(Failure::own(format!(
+        "a swap file of {} is too small: give --store-size at least {}, or --store none",
+        size::display(bytes),
+        size::display(MIN_STORE_BYTES)
+    )))
+}
+
+fn parse_size(flag: &str, text: &str) -> Result<u64, Failure> {
+    size::parse(text)
+        .ok_or_else(|| Failure::own(format!("{flag} {text}: not a size: {}", size::EXPECTED)))
+}
+
+fn check_codec(name: &str) -> Result<CodecId, Failure> {
+    CodecId::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = CodecId::ALL.iter().map(|id| id.name()).collect();
+        Failure::own(format!("--codec {name}: not a codec: there are {}", known.join(", ")))
+    })
+}
+
+fn choose_store(flag: Option<PathBuf>, environment: &Environment) -> StoreChoice {
+    let named = flag.or_else(|| environment.store.as_ref().map(PathBuf::from));
+    match named {
+        Some(name) if name.as_os_str() == "none" => StoreChoice::None,
+        Some(directory) => StoreChoice::Directory(directory),
+        None => {
+            let fixed = ["/var/tmp", "/tmp"].map(PathBuf::from);
+            StoreChoice::FirstOf(fixed.into_iter().chain(environment.cache.clone()).collect())
+        }
+    }
+}
+
+/// Finds out before the run whether its statistics can be written after it.
+fn check_stats(file: &Path) -> Result<(), Failure> {
+    let wrong = |why: String| {
+        let file = file.display();
+        Failure::own(format!(
+            "--stats {file}: {why}: give a file in a directory that can be written"
+        ))
+    };
+    if file.is_dir() || file.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(wrong("a directory".into()));
+    }
+    if file.file_name().is_none() {
+        return Err(wrong("not a file name".into()));
+    }
+    let written = match stats_file::Target::of(file) {
+        stats_file::Target::InPlace(file) => file,
+        stats_file::Target::Replaced(file) => stats_file::parent_of(&file).to_owned(),
+    };
+    rustix::fs::accessat(CWD, &written, Access::WRITE_OK, AtFlags::EACCESS)
+        .map_err(|error| wrong(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Action, parse};
+
+    fn check(line: &str) -> Result<Configuration, Failure> {
+        let words = line.split_whitespace().map(OsString::from);
+        let Ok(Action::Run(arguments)) = parse(words) else { panic!("{line}") };
+        let path = Some(OsString::from("/usr/bin:/bin"));
+        Configuration::check(arguments, &Environment { path, ..Environment::default() })
+    }
+
+    #[test]
+    fn bad_input_is_told_in_one_line() {
+        let table = [
+            ("zpager run --codec lzma true", 125, "lz4"),
+            ("zpager run --memory lots true", 125, "256M"),
+            ("zpager run --memory -1 true", 125, "--memory"),
+            ("zpager run --memory 0 true", 125, "8.0 MiB"),
+            ("zpager run --memory 7.9M true", 125, "8.0 MiB"),
+            ("zpager run --store-size 1Q true", 125, "1.5G"),
+            ("zpager run --store-size 4K true", 125, "--store none"),
+            ("zpager run --stats /nowhere/at/all.json true", 125, "/nowhere/at/all.json"),
+            ("zpager run --stats / true", 125, "directory"),
+            ("zpager run --memory 64M", 125, "program"),
+            ("zpager run /nowhere/program", 127, "/nowhere/program"),
+            ("zpager run no-such-program-anywhere", 127, "PATH"),
+            ("zpager run /etc/passwd", 126, "/etc/passwd"),
+            ("zpager run /usr/bin", 126, "directory"),
+        ];
+        for (line, status, said) in table {
+            let words = line.split_whitespace().map(OsString::from);
+            let failure = match parse(words) {
+                Ok(_) => check(line).expect_err(line),
+                Err(failure) => failure,
+            };
+            assert_eq!(failure.status, status, "{line}: {failure:?}");
+            assert!(failure.message.contains(said), "{line}: {failure:?}");
+            assert!(!failure.message.contains('\n'), "{line}: {failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_sound_line_is_taken() {
+        let found =
+            check("zpager run --memory 1.5G --store none --codec zstd -- true x").expect("sound");
+        assert_eq!(found.memory, Memory::Bytes(3 << 29));
+        assert_eq!(found.store, StoreChoice::None);
+        assert_eq!(found.codec, CodecId::Zstd);
+        assert_eq!(found.program.arguments, ["x"]);
+    }
+
+    #[test]
+    fn the_flag_wins_over_the_environment() {
+        let environment = Environment { store: Some("/b".into()), ..Environment::default() };
+        let directory = |name: &str| StoreChoice::Directory(PathBuf::from(name));
+        assert_eq!(choose_store(Some("/a".into()), &environment), directory("/a"));
+        assert_eq!(choose_store(None, &environment), directory("/b"));
+        assert_eq!(choose_store(Some("none".into()), &environment), StoreChoice::None);
+        let first = StoreChoice::FirstOf(vec!["/var/tmp".into(), "/tmp".into()]);
+        assert_eq!(choose_store(None, &Environment::default()), first);
+    }
+}

@@ -1,0 +1,211 @@
+//! All threads of a process, stopped at once.
+//!
+//! Threads are seized and interrupted until a listing brings no new one. A thread
+//! that cannot stop, such as one that waits in vfork(2) for its child, makes the
+//! attempt fail after a bounded time: the others go on at once, the one that is
+//! still running stays seized and is let go as soon as it stops.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, pid_t};
+
+use super::ptrace::{self, Report};
+use super::thread::{StoppedThread, Trouble};
+
+/// How long to wait for threads that sleep where they cannot be stopped.
+const SLEEPING_LIMIT: Duration = Duration::from_millis(50);
+
+/// How long to wait for threads that want to run: each has to come to a processor to stop.
+const RUNNING_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long to sleep between two looks at threads that were asked to stop.
+const LOOK_INTERVAL: Duration = Duration::from_micros(100);
+
+/// Threads that were seized in a failed attempt and have not stopped yet.
+#[derive(Debug, Default)]
+pub(crate) struct Stragglers {
+    /// Thread and process ids.
+    pids: BTreeMap<pid_t, pid_t>,
+}
+
+impl Stragglers {
+    /// Whether there are any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pids.is_empty()
+    }
+
+    /// Lets go of those that have stopped by now.
+    pub(crate) fn release_stopped(&mut self) {
+        self.pids.retain(|tid, pid| match ptrace::look(*tid) {
+            Report::Nothing => true,
+            report => {
+                let_go(*pid, *tid, report);
+                false
+            }
+        });
+    }
+
+    /// Takes a report of waitpid(2) about a straggler that somebody else waited for; false when
+    /// it is about another process.
+    pub(crate) fn take(&mut self, tid: pid_t, status: c_int) -> bool {
+        let Some(pid) = self.pids.remove(&tid) else { return false };
+        let_go(pid, tid, ptrace::report_of(status));
+        true
+    }
+}
+
+/// Lets a thread go on that was stopped and not entered.
+fn let_go(pid: pid_t, tid: pid_t, report: Report) {
+    match StoppedThread::read(pid, tid, report) {
+        Ok(thread) => thread.release(pid),
+        // A thread that cannot be read is gone or as good as gone.
+        Err(_) => drop(ptrace::detach(tid, 0)),
+    }
+}
+
+/// A process of which every thread stands still.
+pub(crate) struct Hold {
+    pid: pid_t,
+    /// The leader first, if it is alive; never empty.
+    pub(crate) threads: Vec<StoppedThread>,
+}
+
+impl Hold {
+    /// Stops every thread of `pid`.
+    ///
+    /// # Errors
+    /// [`Trouble::Lost`] when a thread does not stop in time; the process goes on as if nothing
+    /// had happened, and another attempt may succeed. Otherwise what the system refused.
+    pub(crate) fn stop(pid: pid_t, stragglers: &mut Stragglers) -> Result<Self, Trouble> {
+        let mut stopping = Stopping { pid, running: BTreeMap::new(), stopped: BTreeMap::new() };
+        let all_stopped = stopping.stop_all(stragglers);
+        stragglers.pids.append(&mut stopping.running);
+        match all_stopped.and_then(|()| stopping.read_all()) {
+            Ok(threads) => Ok(Hold { pid, threads }),
+            Err(trouble) => {
+                for (tid, report) in stopping.stopped {
+                    let_go(pid, tid, report);
+                }
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Lets every thread go on.
+    pub(crate) fn release(self) {
+        for thread in self.threads {
+            thread.release(self.pid);
+        }
+    }
+}
+
+/// A process on its way to standing still.
+struct Stopping {
+    pid: pid_t,
+    /// Seized and asked to stop; the value is the process id.
+    running: BTreeMap<pid_t, pid_t>,
+    /// Stopped, and how.
+    stopped: BTreeMap<pid_t, Report>,
+}
+
+impl Stopping {
+    fn stop_all(&mut self, stragglers: &mut Stragglers) -> Result<(), Trouble> {
+        let began = Instant::now();
+        loop {
+            let found_new = self.seize_new(stragglers)?;
+            self.collect();
+            if !found_new && self.running.is_empty() {
+                return if self.stopped.is_empty() { Err(Trouble::Gone) } else { Ok(()) };
+            }
+            if self.takes_too_long(began.elapsed()) {
+                return Err(Trouble::Lost);
+            }
+            if !self.running.is_empty() {
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+        }
+    }
+
+    /// Whether waiting for the threads that are still running is in vain.
+    fn takes_too_long(&self, waited: Duration) -> bool {
+        let mut running = self.running.keys();
+        waited > RUNNING_LIMIT
+            || waited > SLEEPING_LIMIT && running.any(|tid| state_of(self.pid, *tid) != Some('R'))
+    }
+
+    /// Seizes the threads that are not seized yet; whether there were any.
+    fn seize_new(&mut self, stragglers: &mut Stragglers) -> Result<bool, Trouble> {
+        let mut found_new = false;
+        for tid in threads_of(self.pid)? {
+            if self.running.contains_key(&tid) || self.stopped.contains_key(&tid) {
+                continue;
+            }
+            if stragglers.pids.remove(&tid).is_none() && !self.seize(tid)? {
+                continue;
+            }
+            found_new = true;
+            self.running.insert(tid, self.pid);
+        }
+        Ok(found_new)
+    }
+
+    /// Seizes one thread; false when it is ending.
+    fn seize(&self, tid: pid_t) -> Result<bool, Trouble> {
+        match ptrace::seize(tid).and_then(|()| ptrace::interrupt(tid)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+            Err(_) if is_ending(self.pid, tid) => Ok(false),
+            Err(error) => Err(Trouble::System(error)),
+        }
+    }
+
+    /// Notes which threads have stopped or ended.
+    fn collect(&mut self) {
+        let stopped = &mut self.stopped;
+        self.running.retain(|tid, _| match ptrace::look(*tid) {
+            Report::Nothing => true,
+            Report::Gone => false,
+            report => {
+                stopped.insert(*tid, report);
+                false
+            }
+        });
+    }
+
+    /// Reads every stopped thread, the leader first; a thread that was killed meanwhile is left out.
+    fn read_all(&mut self) -> Result<Vec<StoppedThread>, Trouble> {
+        let mut threads = Vec::with_capacity(self.stopped.len());
+        for (tid, report) in &self.stopped {
+            match StoppedThread::read(self.pid, *tid, *report) {
+                Ok(thread) => threads.push(thread),
+                Err(Trouble::Gone) => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        threads.sort_by_key(|thread| thread.tid() != self.pid);
+        if threads.is_empty() { Err(Trouble::Gone) } else { Ok(threads) }
+    }
+}
+
+/// The ids of a process's threads.
+fn threads_of(pid: pid_t) -> Result<Vec<pid_t>, Trouble> {
+    let folder = match std::fs::read_dir(format!("/proc/{pid}/task")) {
+        Ok(folder) => folder,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Trouble::Gone),
+        Err(error) => return Err(Trouble::System(error)),
+    };
+    Ok(folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Whether a thread is a zombie or gone.
+fn is_ending(pid: pid_t, tid: pid_t) -> bool {
+    matches!(state_of(pid, tid), None | Some('Z' | 'X'))
+}
+
+/// A thread's state as proc(5) names it in `stat`; `None` when it is gone.
+fn state_of(pid: pid_t, tid: pid_t) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}

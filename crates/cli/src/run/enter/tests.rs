@@ -1,0 +1,263 @@
+//! Programs are entered in the middle of what they do, and go on undisturbed.
+//!
+//! The victim (`tests/victims/entered.c`) has an entry of its own, so these tests
+//! are about ptrace and the kernel alone.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::hold::{Hold, Stragglers};
+use super::thread::Trouble;
+use super::*;
+
+/// How many threads sleep or compute in the victim's mode `threads`, besides the first.
+const WORKS: usize = 10;
+
+/// Compiles the victim once.
+fn victim_file() -> &'static PathBuf {
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    FILE.get_or_init(|| {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/victims/entered.c");
+        let folder = PathBuf::from(env!("OUT_DIR"));
+        let file = folder.join("entered");
+        // Another run of the tests may be executing the one that is there.
+        let fresh = folder.join(format!("entered-{}", std::process::id()));
+        let compiler = Command::new("cc")
+            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+            .arg(&fresh)
+            .arg(source)
+            .status();
+        assert!(compiler.expect("a C compiler").success());
+        std::fs::rename(&fresh, &file).expect("renamed");
+        file
+    })
+}
+
+/// A running victim.
+struct Victim {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    entry: u64,
+}
+
+impl Victim {
+    /// Starts a victim whose entry answers `answer`, and waits until it is ready.
+    fn start(mode: &str, answer: i64) -> Self {
+        let mut child = Command::new(victim_file())
+            .args([mode, &answer.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the victim starts");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("the victim is ready");
+        let address = line.trim().strip_prefix("ready ").expect("the entry's address");
+        let entry = u64::from_str_radix(address, 16).expect("a number");
+        Victim { child, output, entry }
+    }
+
+    fn pid(&self) -> pid_t {
+        self.child.id().cast_signed()
+    }
+
+    fn say(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("a pipe");
+        input.write_all(line.as_bytes()).expect("the victim listens");
+    }
+
+    /// Stops it, enters all its threads and lets it go on.
+    fn enter(&self) -> Result<(), Outcome> {
+        let hold = Hold::stop(self.pid(), &mut Stragglers::default());
+        let mut hold = hold.unwrap_or_else(|trouble| panic!("stopped: {trouble:?}"));
+        let entered = enter_all(&mut hold, self.entry);
+        hold.release();
+        entered
+    }
+
+    /// What it prints until its end; it has to end well.
+    fn end(mut self) -> String {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).expect("its output");
+        let status = self.child.wait().expect("its end");
+        assert!(status.success(), "{status}: {text}");
+        text
+    }
+}
+
+#[test]
+fn threads_go_on_in_what_they_were_doing() {
+    const TIMES: usize = 20;
+    let mut victim = Victim::start("threads", 0);
+    for _ in 0..TIMES {
+        assert_eq!(victim.enter(), Ok(()));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    victim.say("go\n");
+    let text = victim.end();
+    let well = text.lines().filter(|line| line.ends_with(" ok")).count();
+    assert_eq!(well, WORKS, "{text}");
+    let (_, counts) = text.rsplit_once("entries ").expect("counts");
+    let counts: Vec<&str> = counts.split_whitespace().collect();
+    let threads: usize = counts[1].parse().expect("a number");
+    assert_eq!((counts[0], counts[3]), ("20", "0"), "{text}");
+    // The sleeping thread may have ended before the last time.
+    assert!(threads > (WORKS - 1) * TIMES / 2 && threads <= WORKS * TIMES, "{text}");
+}
+
+#[test]
+fn a_refusal_leaves_the_program_as_it_was() {
+    let mut victim = Victim::start("threads", -12);
+    assert_eq!(victim.enter(), Err(Outcome::Impossible(12)));
+    victim.say("go\n");
+    let text = victim.end();
+    assert!(text.contains("entries 1 0 wrong 0"), "{text}");
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), WORKS, "{text}");
+}
+
+#[test]
+fn a_signal_that_comes_meanwhile_is_delivered_once() {
+    let victim = Victim::start("signal", 0);
+    // It has to be in its read before it is stopped.
+    std::thread::sleep(Duration::from_millis(50));
+    let mut hold = Hold::stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
+    // SAFETY: a signal to the victim.
+    unsafe { libc::kill(victim.pid(), libc::SIGUSR1) };
+    assert_eq!(enter_all(&mut hold, victim.entry), Ok(()));
+    hold.release();
+    let text = victim.end();
+    assert!(text.contains("handled 1") && text.contains("entries 1 0 wrong 0"), "{text}");
+}
+
+#[test]
+fn a_call_is_interrupted_by_a_handler_as_without_a_tracer() {
+    let victim = Victim::start("signal", 0);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(victim.enter(), Ok(()));
+    std::thread::sleep(Duration::from_millis(50));
+    // SAFETY: a signal to the victim.
+    unsafe { libc::kill(victim.pid(), libc::SIGUSR1) };
+    let text = victim.end();
+    assert!(text.contains("read interrupted") && text.contains("handled 1"), "{text}");
+}
+
+#[test]
+fn a_parent_in_vfork_is_left_alone_and_entered_later() {
+    let mut victim = Victim::start("vfork", 0);
+    let mut stragglers = Stragglers::default();
+    victim.say("go\n");
+    std::thread::sleep(Duration::from_millis(50));
+    let children = crate::run::supervisor::children_of(victim.pid()).expect("listed");
+    assert_eq!(children.len(), 1);
+    assert_eq!(share_memory(children[0], victim.pid()), Some(true));
+    assert!(matches!(Hold::stop(victim.pid(), &mut stragglers), Err(Trouble::Lost)));
+    assert!(!stragglers.is_empty());
+    while !stragglers.is_empty() {
+        stragglers.release_stopped();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut line = String::new();
+    victim.output.read_line(&mut line).expect("a line");
+    assert_eq!(line, "child ok\n");
+    assert_eq!(victim.enter(), Ok(()));
+    victim.say("end\n");
+    assert!(victim.end().contains("entries 1 0 wrong 0"));
+}
+
+#[test]
+fn a_straggler_can_be_held_by_the_next_attempt() {
+    let mut victim = Victim::start("vfork", 0);
+    let mut stragglers = Stragglers::default();
+    victim.say("go\n");
+    std::thread::sleep(Duration::from_millis(50));
+    let hold = (0..100).find_map(|_| Hold::stop(victim.pid(), &mut stragglers).ok());
+    let mut hold = hold.expect("stopped once its child is gone");
+    assert!(stragglers.is_empty());
+    assert_eq!(enter_all(&mut hold, victim.entry), Ok(()));
+    hold.release();
+    victim.say("end\n");
+    let text = victim.end();
+    assert!(text.contains("child ok") && text.contains("entries 1 0 wrong 0"), "{text}");
+}
+
+#[test]
+fn a_crowd_of_computing_threads_is_stopped_and_entered() {
+    let mut victim = Victim::start("crowd", 0);
+    assert_eq!(victim.enter(), Ok(()));
+    victim.say("go\n");
+    let text = victim.end();
+    assert_eq!(text.trim(), "entries 1 100 wrong 0");
+}
+
+#[test]
+fn a_process_whose_first_thread_has_ended_is_entered_by_another() {
+    let mut victim = Victim::start("leaderless", 0);
+    assert_eq!(victim.enter(), Ok(()));
+    victim.say("go\n");
+    assert!(victim.end().contains("entries 1 0 wrong 0"));
+}
+
+#[test]
+fn a_stopped_job_stays_stopped() {
+    let mut victim = Victim::start("threads", 0);
+    let signal = |signal| {
+        // SAFETY: a signal to the victim.
+        unsafe { libc::kill(victim.pid(), signal) };
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", victim.pid())).expect("stat");
+        stat.rsplit_once(") ").expect("a state").1.chars().next()
+    };
+    signal(libc::SIGSTOP);
+    assert_eq!(victim.enter(), Ok(()));
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(state(), Some('T'));
+    signal(libc::SIGCONT);
+    victim.say("go\n");
+    let text = victim.end();
+    assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), WORKS, "{text}");
+}
+
+#[test]
+fn a_process_that_is_gone_is_told_from_one_that_cannot_be_held() {
+    let mut child = Command::new("/bin/true").spawn().expect("a child");
+    let pid = child.id().cast_signed();
+    child.wait().expect("its end");
+    let stopped = Hold::stop(pid, &mut Stragglers::default());
+    assert!(matches!(stopped, Err(Trouble::Gone)));
+}
+
+#[test]
+fn entering_is_permitted_here() {
+    assert!(is_permitted());
+}
+
+#[test]
+fn mappings_are_read() {
+    let maps = "\
+55d0-55e0 r--p 00000000 fd:00 12 /usr/bin/a b
+7f00-7f10 r--p 00000000 00:01 77 /memfd:zpager-agent (deleted)
+7f10-7f20 r-xp 00001000 00:01 77 /memfd:zpager-agent (deleted)
+7e00-7e10 r--p 00000000 00:01 78 /memfd:zpager-agent (deleted)
+7fff-8000 rw-p 00000000 00:00 0 
+";
+    assert_eq!(mappings(maps).count(), 5);
+    assert_eq!(mappings(maps).next().map(|found| found.name), Some("/usr/bin/a b"));
+    assert_eq!(base_of(maps, 77), Some(0x7f00));
+    assert_eq!(base_of(maps, 12), None);
+    assert_eq!(base_of("", 77), None);
+}
+
+#[test]
+fn the_loader_of_a_process_is_found() {
+    let own = std::process::id().cast_signed();
+    let address = loader_of(own).expect("a loader");
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+    let found = mappings(&maps).find(|found| (found.start..found.end).contains(&address));
+    let name = found.expect("mapped").name.to_owned();
+    assert!(name.contains("ld"), "{name}");
+}

@@ -1,0 +1,252 @@
+//! One stopped thread: what it was doing, a call into the agent, and back.
+//!
+//! Everything that can be read of a thread is read before any thread of its
+//! process is entered: afterwards its memory may be swapped out, and only the
+//! process itself can reach it. Invariant: after [`StoppedThread::release`] the
+//! thread's registers, vector state and pending signals are what they would have
+//! been, and SIGSYS and SIGBUS are unblocked.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, pid_t, siginfo_t, user_regs_struct};
+use zpager_wire::Entry;
+
+use super::ptrace::{self, Report};
+use super::restart::registers_to_go_on;
+
+/// How long one entry may take: the agent walks the page tables of the whole process.
+const ENTRY_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long to sleep between two looks at a thread that runs in the agent.
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
+
+/// Flags at the entry: the reserved bit and interrupts on, no direction, no single step.
+const ENTRY_FLAGS: u64 = 0x202;
+
+/// `si_code` of the signal that `int3` raises.
+const SI_KERNEL: c_int = 0x80;
+
+/// Signals that a fault raises. They stay unblocked in an entry: a fault at a blocked signal kills
+/// the process without a word.
+const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+
+/// Signals that the agent lives by: no thread of a managed process may block them.
+const AGENT_SIGNALS: u64 = bit(libc::SIGSYS) | bit(libc::SIGBUS);
+
+/// The bit of a signal in a mask.
+const fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Why a thread could not be entered or read.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It ended meanwhile.
+    Gone,
+    /// The agent refused, with this error number.
+    Refused(i32),
+    /// The agent did not come back in time.
+    Lost,
+    /// The system refused a request.
+    System(io::Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ESRCH) => Trouble::Gone,
+            _ => Trouble::System(error),
+        }
+    }
+}
+
+/// A thread that stands still and belongs to this tracer.
+pub(crate) struct StoppedThread {
+    tid: pid_t,
+    registers: user_regs_struct,
+    vector_state: Vec<u8>,
+    mask: u64,
+    /// Signals that came while it was stopped, in their order.
+    signals: Vec<siginfo_t>,
+}
+
+impl StoppedThread {
+    /// Reads a thread of process `pid` that stopped with `report`.
+    ///
+    /// # Errors
+    /// The thread is gone or cannot be read.
+    pub(crate) fn read(pid: pid_t, tid: pid_t, report: Report) -> Result<Self, Trouble> {
+        let mut signals = Vec::new();
+        if let Report::Signal(_) = report {
+            signals.push(ptrace::signal_information(tid)?);
+        }
+        let mut registers = ptrace::registers(tid)?;
+        leave_restartable_sequence(pid, tid, &mut registers);
+        let mask = ptrace::signal_mask(tid)?;
+        let handler_comes = handler_comes(pid, tid, mask, &signals);
+        Ok(StoppedThread {
+            tid,
+            registers: registers_to_go_on(&registers, handler_comes),
+            vector_state: ptrace::vector_state(tid)?,
+            mask,
+            signals,
+        })
+    }
+
+    /// The thread's id.
+    pub(crate) fn tid(&self) -> pid_t {
+        self.tid
+    }
+
+    /// Where the thread was in its program.
+    pub(crate) fn instruction(&self) -> u64 {
+        self.registers.rip
+    }
+
+    /// Has the thread run the agent's entry at `address`. It stays stopped until its release.
+    ///
+    /// # Errors
+    /// The agent refused or did not come back, or the thread is gone.
+    pub(crate) fn enter(&mut self, address: u64, entry: Entry) -> Result<(), Trouble> {
+        let faults = FAULTS.iter().fold(0, |mask, signal| mask | bit(*signal));
+        ptrace::set_registers(self.tid, &self.registers_at_entry(address, entry))?;
+        ptrace::set_signal_mask(self.tid, !faults)?;
+        self.run_to_trap()?;
+        match i32::try_from(ptrace::registers(self.tid)?.rax.cast_signed()) {
+            Ok(0) => {
+                self.mask &= !AGENT_SIGNALS;
+                Ok(())
+            }
+            Ok(error) => Err(Trouble::Refused(-error)),
+            Err(_) => Err(Trouble::Lost),
+        }
+    }
+
+    /// The registers of [`Entry`]'s protocol.
+    fn registers_at_entry(&self, address: u64, entry: Entry) -> user_regs_struct {
+        user_regs_struct {
+            rip: address,
+            rdi: entry as u64,
+            rsi: self.tid as u64,
+            rdx: self.registers.rsp,
+            rcx: self.registers.fs_base,
+            r8: self.mask,
+            eflags: ENTRY_FLAGS,
+            // Not in a system call: nothing to restart.
+            orig_rax: u64::MAX,
+            rax: 0,
+            ..self.registers
+        }
+    }
+
+    /// Lets the thread run until the `int3` at the end of the entry. Signals that are meant for
+    /// the program are kept; those that a fault raised belong to the entry.
+    fn run_to_trap(&mut self) -> Result<(), Trouble> {
+        let deadline = Instant::now() + ENTRY_LIMIT;
+        let mut delivered = 0;
+        loop {
+            ptrace::go_on(self.tid, delivered)?;
+            delivered = 0;
+            match wait_for_stop(self.tid, deadline)? {
+                Report::Signal(signal) => {
+                    let information = ptrace::signal_information(self.tid)?;
+                    if signal == libc::SIGTRAP && information.si_code == SI_KERNEL {
+                        return Ok(());
+                    } else if FAULTS.contains(&signal) && information.si_code > 0 {
+                        delivered = signal;
+                    } else {
+                        self.signals.push(information);
+                    }
+                }
+                Report::Gone => return Err(Trouble::Gone),
+                Report::Halted | Report::Nothing => {}
+            }
+        }
+    }
+
+    /// Puts the thread back to where it was and lets it go on by itself, with the signals that
+    /// came meanwhile.
+    pub(crate) fn release(self, pid: pid_t) {
+        // A thread that is gone refuses all of this, and needs none of it.
+        let _ = self.put_back();
+        let (first, rest) = match self.signals.split_first() {
+            None => (0, &[][..]),
+            Some((first, rest)) => {
+                // When this fails the signal still comes, with its sender unknown.
+                let _ = ptrace::set_signal_information(self.tid, first);
+                (first.si_signo, rest)
+            }
+        };
+        let _ = ptrace::detach(self.tid, first);
+        for information in rest {
+            // SAFETY: sending a signal; the thread's ids are those of a thread that this process
+            // has just held.
+            unsafe { libc::syscall(libc::SYS_tgkill, pid, self.tid, information.si_signo) };
+        }
+    }
+
+    fn put_back(&self) -> io::Result<()> {
+        ptrace::set_vector_state(self.tid, &self.vector_state)?;
+        ptrace::set_registers(self.tid, &self.registers)?;
+        ptrace::set_signal_mask(self.tid, self.mask)
+    }
+}
+
+/// Waits until a thread that runs stops or ends.
+fn wait_for_stop(tid: pid_t, deadline: Instant) -> Result<Report, Trouble> {
+    loop {
+        match ptrace::look(tid) {
+            Report::Nothing if Instant::now() > deadline => return Err(Trouble::Lost),
+            Report::Nothing => std::thread::sleep(LOOK_INTERVAL),
+            report => return Ok(report),
+        }
+    }
+}
+
+/// Whether the thread will run a handler of its own as soon as it goes on with signal mask `mask`.
+fn handler_comes(pid: pid_t, tid: pid_t, mask: u64, stopped_at: &[siginfo_t]) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
+    let status = status.unwrap_or_default();
+    let field = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+        value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or(0)
+    };
+    let pending = field("SigPnd") | field("ShdPnd");
+    let arrived = stopped_at.iter().fold(pending, |all, found| all | bit(found.si_signo));
+    arrived & !mask & field("SigCgt") != 0
+}
+
+/// Takes a thread out of a restartable sequence as the kernel does when it is interrupted there
+/// (Linux kernel/rseq.c): the kernel sees only the entry's address and would let it go on.
+fn leave_restartable_sequence(pid: pid_t, tid: pid_t, registers: &mut user_regs_struct) {
+    /// Offset of `rseq_cs` in `struct rseq`.
+    const DESCRIPTOR_OFFSET: u64 = 8;
+    /// Offsets in `struct rseq_cs`, as indexes of 8-byte words.
+    const START: usize = 1;
+    const LENGTH: usize = 2;
+    const ABORT: usize = 3;
+    let Ok(configuration) = ptrace::rseq_configuration(tid) else { return };
+    let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
+    let words = |address: u64| -> Option<[u64; 4]> {
+        let mut bytes = [0u8; 32];
+        memory.read_exact_at(&mut bytes, address).ok()?;
+        let (words, _) = bytes.as_chunks::<8>();
+        Some([words[0], words[1], words[2], words[3]].map(u64::from_ne_bytes))
+    };
+    if configuration.area == 0 {
+        return;
+    }
+    let Some([descriptor, ..]) = words(configuration.area + DESCRIPTOR_OFFSET) else { return };
+    if descriptor == 0 {
+        return;
+    }
+    let Some(sequence) = words(descriptor) else { return };
+    if registers.rip.wrapping_sub(sequence[START]) < sequence[LENGTH] {
+        registers.rip = sequence[ABORT];
+        registers.orig_rax = u64::MAX;
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether this kernel, in this container, has what managing a program takes.
+//!
+//! Everything is found out by trying it: versions say nothing about a seccomp
+//! filter. Sources: Linux Documentation/admin-guide/mm/userfaultfd.rst and
+//! Documentation/admin-guide/syscall-user-dispatch.rst.
+
+use std::sync::atomic::AtomicU8;
+
+use rustix::io::Errno;
+use rustix::ioctl::{Updater, ioctl, opcode};
+use rustix::mm::UserfaultfdFlags;
+
+use crate::failure::Failure;
+
+/// Faults from user mode only: what an ordinary user may ask for (Linux 5.11).
+const UFFD_USER_MODE_ONLY: u32 = 1;
+
+/// Version of the userfaultfd interface.
+const UFFD_API: u64 = 0xaa;
+
+/// Faults end in a SIGBUS in the faulting thread.
+const UFFD_FEATURE_SIGBUS: u64 = 1 << 7;
+
+/// `struct uffdio_api`.
+#[repr(C)]
+struct UffdioApi {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+/// Tries everything once.
+///
+/// # Errors
+/// What is missing, and what gives it.
+pub(crate) fn check() -> Result<(), Failure> {
+    try_userfaultfd().map_err(|error| Failure::own(userfaultfd_advice(error)))?;
+    try_dispatch().map_err(|error| Failure::own(dispatch_advice(error)))
+}
+
+fn try_userfaultfd() -> Result<(), Errno> {
+    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::from_bits_retain(UFFD_USER_MODE_ONLY);
+    // SAFETY: no memory is registered with the descriptor, so it changes nothing in this process.
+    let descriptor = unsafe { rustix::mm::userfaultfd(flags) }?;
+    let mut api = UffdioApi { api: UFFD_API, features: UFFD_FEATURE_SIGBUS, ioctls: 0 };
+    const UFFDIO_API: u32 = opcode::read_write::<UffdioApi>(0xaa, 0x3f);
+    // SAFETY: UFFDIO_API reads and writes one `struct uffdio_api`, which `api` is.
+    unsafe { ioctl(&descriptor, Updater::<UFFDIO_API, UffdioApi>::new(&mut api)) }
+}
+
+fn userfaultfd_advice(error: Errno) -> String {
+    match error {
+        Errno::NOSYS => {
+            "userfaultfd is missing: it takes a kernel with CONFIG_USERFAULTFD, 5.11 or \
+                         newer, and a sandbox that lets the call through"
+                .into()
+        }
+        Errno::PERM | Errno::ACCESS => "userfaultfd is forbidden here: start the container with a \
+                                        seccomp profile that allows userfaultfd"
+            .into(),
+        Errno::INVAL => "userfaultfd cannot work for ordinary users here: it takes Linux 5.11 or \
+                         newer"
+            .into(),
+        other => format!("userfaultfd fails: {other}: it takes Linux 5.11 or newer"),
+    }
+}
+
+fn try_dispatch() -> Result<(), Errno> {
+    static SELECTOR: AtomicU8 = AtomicU8::new(0);
+    // The range in which calls are never dispatched: it may not be empty.
+    static RANGE: [u8; 1] = [0];
+    // SAFETY: the selector is static and stays at "allow", so every system call goes on as before
+    // until dispatch is switched off again.
+    unsafe {
+        rustix::thread::enable_syscall_user_dispatch(&RANGE, &SELECTOR)?;
+        rustix::thread::disable_syscall_user_dispatch()
+    }
+}
+
+fn dispatch_advice(error: Errno) -> String {
+    let reason = match error {
+        Errno::PERM | Errno::ACCESS => {
+            "forbidden here: start the container with a seccomp profile \
+                                        that allows prctl(PR_SET_SYSCALL_USER_DISPATCH)"
+                .into()
+        }
+        Errno::INVAL | Errno::NOSYS => "missing: it takes Linux 5.11 or newer".into(),
+        other => format!("failing: {other}"),
+    };
+    format!("Syscall User Dispatch is {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_one_line_that_names_the_way_out() {
+        for error in [Errno::NOSYS, Errno::PERM, Errno::INVAL, Errno::NOMEM] {
+            assert!(userfaultfd_advice(error).contains("userfaultfd"));
+            assert!(dispatch_advice(error).contains("Dispatch"));
+        }
+        assert!(userfaultfd_advice(Errno::PERM).contains("seccomp"));
+        assert!(userfaultfd_advice(Errno::INVAL).contains("5.11"));
+    }
+}

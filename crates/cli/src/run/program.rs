@@ -1,0 +1,300 @@
+//! Finding the program and seeing before it starts whether it can be managed.
+//!
+//! The agent comes in through the dynamic loader (ld.so(8), `LD_PRELOAD`), so the
+//! file that the kernel will execute has to name an interpreter (ELF, `PT_INTERP`)
+//! and must not run in secure-execution mode: the loader then drops the agent.
+//! Scripts are followed as execve(2) does, to the interpreter of their first line.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use object::LittleEndian;
+use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
+use rustix::process::{getegid, geteuid, getuid};
+
+use crate::failure::Failure;
+
+/// How often the kernel follows `#!` from one script to the next (Linux fs/exec.c, `exec_binprm`).
+const MAX_SCRIPTS: usize = 5;
+
+/// How much of a file decides what it is: `BINPRM_BUF_SIZE` for scripts, and room for ELF's
+/// program headers, which every linker puts at the start.
+const HEAD_BYTES: u64 = 8192;
+
+/// The longest `#!` line that the kernel reads.
+const SCRIPT_LINE_BYTES: usize = 256;
+
+/// A program that can be started and managed.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// The file to execute.
+    pub(crate) file: PathBuf,
+    /// The name by which the user called it: its `argv[0]`.
+    pub(crate) name: OsString,
+    /// Its arguments.
+    pub(crate) arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// Finds `words[0]` in `path` and checks it.
+    ///
+    /// # Errors
+    /// 127 when it is not found, 126 when it cannot be run, 125 when it cannot be managed.
+    pub(crate) fn find(words: Vec<OsString>, path: Option<&OsStr>) -> Result<Self, Failure> {
+        let mut words = words.into_iter();
+        let Some(name) = words.next().filter(|name| !name.is_empty()) else {
+            return Err(Failure::own(
+                "no program to run: name one after `--`, as in `zpager run -- sort FILE`",
+            ));
+        };
+        let file = locate(&name, path)?;
+        check_manageable(&file)?;
+        Ok(Program { file, name, arguments: words.collect() })
+    }
+}
+
+/// What execvp(3) would execute for `name`.
+fn locate(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
+    if name.as_bytes().contains(&b'/') {
+        let file = PathBuf::from(name);
+        return match reason_not_to_execute(&file) {
+            None => Ok(file),
+            Some(reason) => Err(refusal(&file, reason)),
+        };
+    }
+    let mut seen: Option<(PathBuf, Reason)> = None;
+    for folder in std::env::split_paths(path.unwrap_or(OsStr::new("/usr/bin:/bin"))) {
+        let file = folder.join(name);
+        match reason_not_to_execute(&file) {
+            None => return Ok(file),
+            Some(Reason::Missing) => {}
+            Some(reason) => seen = seen.or(Some((file, reason))),
+        }
+    }
+    match seen {
+        Some((file, reason)) => Err(refusal(&file, reason)),
+        None => Err(Failure::not_found(format!(
+            "{}: not found in PATH: check the name, or give the program's path",
+            name.display()
+        ))),
+    }
+}
+
+/// Why execve(2) would refuse a file.
+#[derive(Debug)]
+enum Reason {
+    Missing,
+    Directory,
+    Denied,
+}
+
+fn reason_not_to_execute(file: &Path) -> Option<Reason> {
+    let Ok(metadata) = file.metadata() else { return Some(Reason::Missing) };
+    if metadata.is_dir() {
+        return Some(Reason::Directory);
+    }
+    let allowed = rustix::fs::accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok();
+    (!allowed || !metadata.is_file()).then_some(Reason::Denied)
+}
+
+fn refusal(file: &Path, reason: Reason) -> Failure {
+    let file = file.display();
+    match reason {
+        Reason::Missing => Failure::not_found(format!("{file}: no such program: check the path")),
+        Reason::Directory => {
+            Failure::cannot_run(format!("{file}: a directory: name a program inside it"))
+        }
+        Reason::Denied => Failure::cannot_run(format!(
+            "{file}: not executable: allow it with chmod +x, or name its interpreter first"
+        )),
+    }
+}
+
+/// Follows scripts to the file that the kernel executes, and checks that the agent can be loaded into it.
+fn check_manageable(program: &Path) -> Result<(), Failure> {
+    let mut file = program.to_owned();
+    for _ in 0..=MAX_SCRIPTS {
+        let head = read_head(&file)?;
+        match script_interpreter(&head) {
+            Some(interpreter) => {
+                if let Some(reason) = reason_not_to_execute(&interpreter) {
+                    let refused = refusal(&interpreter, reason);
+                    let message =
+                        format!("{}: its interpreter: {}", file.display(), refused.message);
+                    return Err(Failure { message, ..refused });
+                }
+                file = interpreter;
+            }
+            None => {
+                check_object(&file, &head)?;
+                return check_privileges(&file);
+            }
+        }
+    }
+    let program = program.display();
+    Err(Failure::cannot_run(format!("{program}: scripts interpreted by scripts, without an end")))
+}
+
+fn read_head(file: &Path) -> Result<Vec<u8>, Failure> {
+    let mut head = Vec::new();
+    let read = File::open(file).and_then(|open| open.take(HEAD_BYTES).read_to_end(&mut head));
+    match read {
+        Ok(_) => Ok(head),
+        Err(error) => Err(Failure::own(format!(
+            "{}: cannot be read to see whether it can be managed: {error}: allow reading it",
+            file.display()
+        ))),
+    }
+}
+
+/// The interpreter that a script's first line names.
+fn script_interpreter(head: &[u8]) -> Option<PathBuf> {
+    let line = head.strip_prefix(b"#!")?;
+    let line = &line[..line.len().min(SCRIPT_LINE_BYTES)];
+    let line = line.split(|byte| *byte == b'\n').next()?;
+    let name = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
+    Some(PathBuf::from(OsStr::from_bytes(name)))
+}
+
+/// Refuses everything but a dynamically linked program for x86-64.
+fn check_object(file: &Path, head: &[u8]) -> Result<(), Failure> {
+    let shown = file.display();
+    if !head.starts_with(b"\x7fELF") {
+        return Err(Failure::cannot_run(format!(
+            "{shown}: neither an ELF program nor a script that begins with #!: name its interpreter first"
+        )));
+    }
+    match interpreter_of(head) {
+        Object::Dynamic => Ok(()),
+        Object::Static => Err(Failure::own(format!(
+            "{shown}: statically linked, so the agent cannot be loaded: use a dynamically linked build"
+        ))),
+        Object::Foreign => Err(Failure::own(format!(
+            "{shown}: not a 64-bit program for x86-64: use a build for this machine's 64-bit mode"
+        ))),
+    }
+}
+
+/// What kind of ELF program a file is.
+#[derive(Debug, PartialEq, Eq)]
+enum Object {
+    Dynamic,
+    Static,
+    Foreign,
+}
+
+fn interpreter_of(head: &[u8]) -> Object {
+    let Ok(header) = FileHeader64::<LittleEndian>::parse(head) else { return Object::Foreign };
+    let Ok(endian) = header.endian() else { return Object::Foreign };
+    if header.e_machine(endian) != EM_X86_64 {
+        return Object::Foreign;
+    }
+    let segments = header.program_headers(endian, head).unwrap_or_default();
+    match segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP) {
+        true => Object::Dynamic,
+        false => Object::Static,
+    }
+}
+
+/// Refuses a program that starts with more privileges than its caller: ld.so(8) ignores
+/// `LD_PRELOAD` then.
+fn check_privileges(file: &Path) -> Result<(), Failure> {
+    let Ok(metadata) = file.metadata() else { return Ok(()) };
+    if !gains_privileges(file, &metadata) || privileges_are_off(file) {
+        return Ok(());
+    }
+    Err(Failure::own(format!(
+        "{}: runs with more privileges than its caller (set-uid, set-gid or file capabilities), so \
+         the agent cannot be loaded: run it as its owner, or a copy without them",
+        file.display()
+    )))
+}
+
+fn gains_privileges(file: &Path, metadata: &std::fs::Metadata) -> bool {
+    const SET_UID: u32 = 0o4000;
+    const SET_GID_EXECUTABLE: u32 = 0o2010;
+    let mode = metadata.mode();
+    let uid = mode & SET_UID != 0 && metadata.uid() != geteuid().as_raw();
+    let gid =
+        mode & SET_GID_EXECUTABLE == SET_GID_EXECUTABLE && metadata.gid() != getegid().as_raw();
+    // Root has every capability already; for others any on the file is a gain.
+    let capable = !getuid().is_root()
+        && rustix::fs::getxattr(file, "security.capability", &mut [0u8; 64]).is_ok();
+    uid || gid || capable
+}
+
+/// Whether the mount or the process forbids the gain.
+fn privileges_are_off(file: &Path) -> bool {
+    let mount = rustix::fs::statvfs(file)
+        .is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::NOSUID));
+    mount || rustix::thread::no_new_privs().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_lines_of_scripts() {
+        let table: [(&[u8], Option<&str>); 7] = [
+            (b"#!/bin/sh\necho", Some("/bin/sh")),
+            (b"#! /usr/bin/env python3\n", Some("/usr/bin/env")),
+            (b"#!\t/bin/sh -e", Some("/bin/sh")),
+            (b"#!\n", None),
+            (b"#!", None),
+            (b"echo", None),
+            (b"\x7fELF", None),
+        ];
+        for (head, interpreter) in table {
+            assert_eq!(script_interpreter(head), interpreter.map(PathBuf::from), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_programs() {
+        let head = read_head(Path::new("/proc/self/exe")).expect("this test");
+        assert_eq!(interpreter_of(&head), Object::Dynamic);
+        let mut foreign = head.clone();
+        foreign[18] = 183; // e_machine: EM_AARCH64
+        assert_eq!(interpreter_of(&foreign), Object::Foreign);
+        let mut small = head.clone();
+        small[4] = 1; // EI_CLASS: 32 bits
+        assert_eq!(interpreter_of(&small), Object::Foreign);
+        let mut bare = head.clone();
+        bare[56..58].fill(0); // e_phnum
+        assert_eq!(interpreter_of(&bare), Object::Static);
+        assert_ne!(interpreter_of(&head[..40]), Object::Dynamic);
+    }
+
+    #[test]
+    fn scripts_are_followed_and_loops_end() {
+        let folder = std::env::temp_dir().join(format!("zpager-scripts-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let script = |name: &str, text: String| {
+            use std::os::unix::fs::PermissionsExt;
+            let file = folder.join(name);
+            std::fs::write(&file, text).expect("a script");
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(&file, mode).expect("executable");
+            file
+        };
+        let plain = script("plain", "#!/bin/sh\n".into());
+        let nested = script("nested", format!("#!{}\n", plain.display()));
+        let endless = script("endless", format!("#!{}\n", folder.join("endless").display()));
+        let orphan = script("orphan", "#!/nowhere/sh\n".into());
+        let text = script("text", "hello\n".into());
+        assert_eq!(check_manageable(&plain), Ok(()));
+        assert_eq!(check_manageable(&nested), Ok(()));
+        let status = |file: &Path| check_manageable(file).expect_err("refused").status;
+        assert_eq!(status(&endless), 126);
+        assert_eq!(status(&orphan), 127);
+        assert_eq!(status(&text), 126);
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+}

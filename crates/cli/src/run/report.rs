@@ -1,0 +1,277 @@
+//! What the user is told: warnings while the program runs, then a line and a file of statistics.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use serde::Serialize;
+use zpager_wire::{Control, Usage};
+
+use super::budget::{Budget, Source};
+use super::config::Configuration;
+use super::session::Session;
+use super::stats_file;
+use super::status::Exit;
+use crate::failure::{Failure, OrFail};
+use crate::size;
+
+/// Where warnings go.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    quiet: bool,
+}
+
+impl Notices {
+    /// Warnings are printed unless `quiet`.
+    pub(crate) fn new(quiet: bool) -> Self {
+        Notices { quiet }
+    }
+
+    /// Tells the user of something that ended a program; also when quiet.
+    pub(crate) fn error(&mut self, message: &str) {
+        eprintln!("zpager: {message}");
+    }
+
+    /// Tells the user of something that is not as it should be and does not end the run.
+    pub(crate) fn warn(&mut self, message: &str) {
+        if !self.quiet {
+            eprintln!("zpager: warning: {message}");
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// How the program ended.
+    pub(crate) exit: Exit,
+    /// How long it ran.
+    pub(crate) elapsed: Duration,
+    /// The highest sum of the tree's anonymous memory that was seen before the budget came near.
+    pub(crate) peak_unmanaged_bytes: u64,
+    /// The pools when they were seen at their largest.
+    pub(crate) pool: PoolSeen,
+}
+
+/// What the pools of all processes held at one moment.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct PoolSeen {
+    /// Their memory.
+    pub(crate) held_bytes: u64,
+    /// The compressed pages in it.
+    pub(crate) payload_bytes: u64,
+}
+
+impl PoolSeen {
+    /// Takes the pools as they are now where they are larger than before.
+    pub(crate) fn look(&mut self, usage: &Usage) {
+        let held_bytes = usage.pool_bytes.load(Relaxed);
+        if held_bytes > self.held_bytes {
+            *self = PoolSeen { held_bytes, payload_bytes: usage.payload_bytes.load(Relaxed) };
+        }
+    }
+}
+
+/// The statistics of a run; `docs/statistics.md` documents every key.
+#[derive(Debug, Serialize)]
+struct Statistics {
+    budget_bytes: u64,
+    peak_bytes: u64,
+    peak_resident_bytes: u64,
+    peak_pool_bytes: u64,
+    peak_metadata_bytes: u64,
+    peak_unmanaged_bytes: u64,
+    managed_bytes: u64,
+    managed_processes: u64,
+    waste_bytes: u64,
+    swapped_out_pages: u64,
+    swapped_in_pages: u64,
+    prefetched_pages: u64,
+    same_filled_pages: u64,
+    incompressible_pages: u64,
+    spilled_pages: u64,
+    faults: Faults,
+    dispatched_calls: u64,
+    original_bytes: u64,
+    compressed_bytes: u64,
+    store: Store,
+    codec: &'static str,
+    exit: Exit,
+    elapsed_seconds: f64,
+}
+
+/// Faults by what served them.
+#[derive(Debug, Serialize)]
+struct Faults {
+    fresh: u64,
+    compressed: u64,
+    spilled: u64,
+}
+
+/// What the swap file did.
+#[derive(Debug, Serialize)]
+struct Store {
+    written_bytes: u64,
+    read_bytes: u64,
+    writes: u64,
+    reads: u64,
+    file_bytes: u64,
+}
+
+impl Statistics {
+    fn gather(control: &Control, budget: &Budget, codec: &'static str, ended: &Ended) -> Self {
+        let Control { usage, counters, .. } = control;
+        let value = |cell: &AtomicU64| cell.load(Relaxed);
+        Statistics {
+            budget_bytes: budget.bytes,
+            peak_bytes: value(&usage.peak_bytes),
+            peak_resident_bytes: value(&usage.peak_resident_bytes),
+            peak_pool_bytes: value(&usage.peak_pool_bytes),
+            peak_metadata_bytes: value(&usage.peak_metadata_bytes),
+            peak_unmanaged_bytes: ended.peak_unmanaged_bytes,
+            managed_bytes: value(&usage.peak_managed_bytes),
+            managed_processes: value(&counters.managed_processes),
+            waste_bytes: ended.pool.held_bytes.saturating_sub(ended.pool.payload_bytes),
+            swapped_out_pages: value(&counters.swapped_out_pages),
+            swapped_in_pages: value(&counters.swapped_in_pages),
+            prefetched_pages: value(&counters.prefetched_pages),
+            same_filled_pages: value(&counters.same_filled_pages),
+            incompressible_pages: value(&counters.incompressible_pages),
+            spilled_pages: value(&counters.spilled_pages),
+            faults: Faults {
+                fresh: value(&counters.fresh_faults),
+                compressed: value(&counters.compressed_faults),
+                spilled: value(&counters.spilled_faults),
+            },
+            dispatched_calls: value(&counters.dispatched_calls),
+            original_bytes: value(&counters.original_bytes),
+            compressed_bytes: value(&counters.compressed_bytes),
+            store: Store {
+                written_bytes: value(&counters.store_written_bytes),
+                read_bytes: value(&counters.store_read_bytes),
+                writes: value(&counters.store_writes),
+                reads: value(&counters.store_reads),
+                file_bytes: value(&counters.store_file_bytes),
+            },
+            codec,
+            exit: ended.exit,
+            elapsed_seconds: ended.elapsed.as_secs_f64(),
+        }
+    }
+
+    /// The run in one line.
+    fn summary(&self, budget: &Budget) -> String {
+        let seconds = self.elapsed_seconds;
+        let budget = match &budget.source {
+            Source::Asked => size::display(budget.bytes),
+            chosen => format!("{} ({chosen}, less a reserve)", size::display(budget.bytes)),
+        };
+        if self.managed_processes == 0 {
+            let peak = size::display(self.peak_unmanaged_bytes);
+            return format!("{seconds:.1} s, never managed: peak about {peak} of {budget}");
+        }
+        let ratio = match self.compressed_bytes {
+            0 => String::new(),
+            bytes => format!("; ratio {:.1}", self.original_bytes as f64 / bytes as f64),
+        };
+        format!(
+            "{seconds:.1} s, peak {} of {budget}; {} pages out, {} in{ratio}; {} spilled",
+            size::display(self.peak_bytes),
+            self.swapped_out_pages,
+            self.swapped_in_pages,
+            size::display(self.store.written_bytes),
+        )
+    }
+}
+
+/// Prints the summary and writes the file of statistics.
+///
+/// # Errors
+/// The file could not be written.
+pub(crate) fn finish(
+    session: &Session,
+    configuration: &Configuration,
+    ended: &Ended,
+) -> Result<(), Failure> {
+    let codec = configuration.codec.name();
+    let statistics = Statistics::gather(&session.control, &session.budget, codec, ended);
+    if !configuration.quiet {
+        eprintln!("zpager: {}", statistics.summary(&session.budget));
+    }
+    match &configuration.stats {
+        Some(file) => {
+            let mut text = serde_json::to_string_pretty(&statistics).or_fail("--stats")?;
+            text.push('\n');
+            stats_file::write(file, &text).or_fail(format!("--stats {}", file.display()))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zpager_wire::Settings;
+
+    fn statistics(exit: Exit, managed_processes: u64) -> Statistics {
+        // SAFETY: settings are numbers only.
+        let settings: Settings = unsafe { std::mem::zeroed() };
+        let control = Box::new(Control::new(settings));
+        control.counters.managed_processes.store(managed_processes, Relaxed);
+        control.counters.original_bytes.store(300, Relaxed);
+        control.counters.compressed_bytes.store(100, Relaxed);
+        control.usage.peak_bytes.store(96 << 20, Relaxed);
+        let mut pool = PoolSeen::default();
+        for (held_bytes, payload_bytes) in [(4096, 4000), (40960, 40000), (8192, 1)] {
+            control.usage.pool_bytes.store(held_bytes, Relaxed);
+            control.usage.payload_bytes.store(payload_bytes, Relaxed);
+            pool.look(&control.usage);
+        }
+        let elapsed = Duration::from_millis(3200);
+        let ended = Ended { exit, elapsed, peak_unmanaged_bytes: 5 << 20, pool };
+        Statistics::gather(&control, &budget(Source::Asked), "lz4", &ended)
+    }
+
+    fn budget(source: Source) -> Budget {
+        Budget { bytes: 96 << 20, source }
+    }
+
+    #[test]
+    fn every_key_is_documented() {
+        const DOCUMENTED: &str = include_str!("../../../../docs/statistics.md");
+        let value = serde_json::to_value(statistics(Exit::Code(0), 1)).expect("JSON");
+        for (key, value) in value.as_object().expect("an object") {
+            match value.as_object().filter(|_| key != "exit") {
+                None => assert!(DOCUMENTED.contains(&format!("| `{key}` |")), "{key}"),
+                Some(inner) => {
+                    for name in inner.keys() {
+                        let whole = format!("{key}.{name}");
+                        assert!(DOCUMENTED.contains(&format!("| `{whole}` |")), "{whole}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_is_told_apart() {
+        let exit = |exit| serde_json::to_value(statistics(exit, 1)).expect("JSON")["exit"].clone();
+        assert_eq!(exit(Exit::Code(3)), serde_json::json!({"code": 3}));
+        assert_eq!(exit(Exit::Signal(9)), serde_json::json!({"signal": 9}));
+    }
+
+    #[test]
+    fn waste_is_that_of_the_largest_pool() {
+        assert_eq!(statistics(Exit::Code(0), 1).waste_bytes, 960);
+    }
+
+    #[test]
+    fn the_summary_is_one_line() {
+        let managed = statistics(Exit::Code(0), 1).summary(&budget(Source::Asked));
+        let expected =
+            "3.2 s, peak 96.0 MiB of 96.0 MiB; 0 pages out, 0 in; ratio 3.0; 0 bytes spilled";
+        assert_eq!(managed, expected);
+        let far = statistics(Exit::Code(0), 0).summary(&budget(Source::Machine));
+        assert!(far.starts_with("3.2 s, never managed: peak about 5.0 MiB of 96.0 MiB"), "{far}");
+        assert!(far.contains("available memory"), "{far}");
+    }
+}

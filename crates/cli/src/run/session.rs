@@ -1,0 +1,166 @@
+//! What the agents of one run need from outside: the control block, the swap
+//! file, the agent's own object, and the environment that leads a program to them.
+//!
+//! All of it is descriptors of the supervisor, closed on exec and reached as
+//! `/proc/PID/fd/N`: a program that closes every descriptor it does not know
+//! loses nothing, and nothing has a name in any file system.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::Signal;
+use zpager_wire::{CONTROL_VARIABLE, Settings};
+
+use super::budget::{self, Budget};
+use super::config::Configuration;
+use super::control::SharedControl;
+use super::enter;
+use super::image;
+use super::program::Program;
+use super::report::Notices;
+use super::store_file::{self, StoreFile};
+use super::supervisor::signals::Signals;
+use crate::failure::Failure;
+
+/// Budgets below this are managed from the program's start: it is used up before a supervisor
+/// that looks now and then can act.
+const MIN_WATCHED_BUDGET_BYTES: u64 = 64 << 20;
+
+/// Everything that one run holds open.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The block shared with the agents.
+    pub(crate) control: SharedControl,
+    /// The budget and where it came from.
+    pub(crate) budget: Budget,
+    /// The swap file, if there is one. Held for the agents, which open it through this process.
+    _store: Option<StoreFile>,
+    /// The agent's shared object.
+    pub(crate) agent: OwnedFd,
+}
+
+impl Session {
+    /// Makes and opens everything.
+    ///
+    /// # Errors
+    /// What could not be had.
+    pub(crate) fn set_up(
+        configuration: &Configuration,
+        notices: &mut Notices,
+    ) -> Result<Self, Failure> {
+        let budget = budget::choose(configuration.memory)?;
+        let store =
+            store_file::open(&configuration.store, configuration.store_limit_bytes, notices)?;
+        let agent = image::unpack()?;
+        let from_start = has_to_manage_from_start(configuration, &budget, notices);
+        let descriptor = |file: Option<&OwnedFd>| file.map_or(-1, AsRawFd::as_raw_fd);
+        let control = SharedControl::new(Settings {
+            budget_bytes: budget.bytes,
+            store_limit_bytes: store.as_ref().map_or(0, |store| store.limit_bytes),
+            supervisor_pid: std::process::id().cast_signed(),
+            store_fd: descriptor(store.as_ref().map(|store| &store.file)),
+            clusters_fd: descriptor(store.as_ref().map(|store| &store.clusters)),
+            agent_fd: agent.as_raw_fd(),
+            codec: configuration.codec as u8,
+            from_start: from_start.into(),
+            lift_by_copy: configuration.lift_by_copy.into(),
+            store_direct: store.as_ref().is_some_and(|store| store.direct).into(),
+        })?;
+        Ok(Session { control, budget, _store: store, agent })
+    }
+
+    /// The program's command, ready to be started with the agent in it.
+    pub(crate) fn command(&self, program: &Program, signals: Signals) -> Command {
+        let mut command = Command::new(&program.file);
+        command.arg0(&program.name).args(&program.arguments);
+        command.env("LD_PRELOAD", preload(&own_path(&self.agent), std::env::var_os("LD_PRELOAD")));
+        command.env(CONTROL_VARIABLE, own_path(&self.control));
+        let supervisor = rustix::process::getpid();
+        let prepare = move || {
+            signals.restore();
+            // A program whose zpager was killed ends too, as it would have without zpager.
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            match rustix::process::getppid() == Some(supervisor) {
+                true => Ok(()),
+                false => Err(io::Error::from(io::ErrorKind::Interrupted)),
+            }
+        };
+        // SAFETY: the closure allocates nothing and makes only system calls, which is all that may
+        // be done between fork(2) and execve(2).
+        unsafe { command.pre_exec(prepare) };
+        command
+    }
+}
+
+/// What the dynamic loader shall preload: the agent, then what it preloads at present, without the
+/// agent of another zpager around this one. A program has one agent, that of the nearest zpager.
+fn preload(agent: &str, present: Option<OsString>) -> OsString {
+    let mut list = OsString::from(agent);
+    for object in present.unwrap_or_default().as_bytes().split(|byte| b": ".contains(byte)) {
+        if !object.is_empty() && !is_agent_path(object) {
+            list.push(":");
+            list.push(OsStr::from_bytes(object));
+        }
+    }
+    list
+}
+
+/// Whether a path has the form that [`own_path`] gives.
+fn is_agent_path(path: &[u8]) -> bool {
+    let parts = str::from_utf8(path).unwrap_or_default().strip_prefix("/proc/");
+    let numbers = parts.and_then(|parts| parts.split_once("/fd/"));
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    numbers.is_some_and(|(pid, descriptor)| is_number(pid) && is_number(descriptor))
+}
+
+/// Whether programs have to be managed from their first instruction.
+fn has_to_manage_from_start(
+    configuration: &Configuration,
+    budget: &Budget,
+    notices: &mut Notices,
+) -> bool {
+    let small = budget.bytes < MIN_WATCHED_BUDGET_BYTES;
+    if configuration.from_start.unwrap_or(small) {
+        return true;
+    }
+    let permitted = enter::is_permitted();
+    if !permitted {
+        notices.warn(
+            "ptrace is not permitted here, so programs are managed from their start, which costs \
+             time also while they fit: allow ptrace and kcmp in the sandbox",
+        );
+    }
+    !permitted
+}
+
+/// The path by which another process opens a descriptor of this one.
+fn own_path(descriptor: &impl std::os::fd::AsFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), descriptor.as_fd().as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_user_preloads_stays_and_another_agent_goes() {
+        let agent = "/proc/7/fd/5";
+        let table = [
+            (None, agent.to_owned()),
+            (Some(""), agent.to_owned()),
+            (Some("/a.so"), format!("{agent}:/a.so")),
+            (Some("/a.so b.so"), format!("{agent}:/a.so:b.so")),
+            (Some("/proc/3/fd/5"), agent.to_owned()),
+            (Some("/proc/3/fd/5:/a.so"), format!("{agent}:/a.so")),
+            (Some("/proc/self/fd/5"), format!("{agent}:/proc/self/fd/5")),
+        ];
+        for (present, expected) in table {
+            let present = present.map(OsString::from);
+            assert_eq!(preload(agent, present.clone()), OsString::from(expected), "{present:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Telling the user, once each, what the agents and the supervisor have noted.
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zpager_wire::{EVENT_KINDS, Event, EventKind, Events};
+
+use crate::run::report::Notices;
+
+/// What has been told already.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    kinds: [bool; EVENT_KINDS.len()],
+}
+
+impl Told {
+    /// Tells what is new.
+    pub(crate) fn tell(&mut self, events: &Events, notices: &mut Notices) {
+        for (kind, told) in EVENT_KINDS.into_iter().zip(&mut self.kinds) {
+            let event = events.get(kind);
+            // The count comes first; the particulars are complete once there is a process.
+            if *told || event.count.load(Relaxed) == 0 || event.pid.load(Relaxed) == 0 {
+                continue;
+            }
+            *told = true;
+            let message = describe(kind, event);
+            match ends_the_program(kind) {
+                true => notices.error(&message),
+                false => notices.warn(&message),
+            }
+        }
+    }
+}
+
+fn ends_the_program(kind: EventKind) -> bool {
+    match kind {
+        EventKind::StoreReadFailed | EventKind::PageCorrupt | EventKind::AgentFailed => true,
+        EventKind::StoreWriteFailed
+        | EventKind::StoreFull
+        | EventKind::BudgetExceeded
+        | EventKind::NotManaged => false,
+    }
+}
+
+/// What happened, and what would help.
+fn describe(kind: EventKind, event: &Event) -> String {
+    let pid = event.pid.load(Relaxed);
+    let value = event.value.load(Relaxed);
+    let address = event.address.load(Relaxed);
+    let error = i32::try_from(value).map_or_else(|_| "unknown error".into(), error_text);
+    match kind {
+        EventKind::StoreWriteFailed => format!(
+            "a write to the swap file failed ({error}); its pages stay in RAM: make room, or name \
+             another directory with --store"
+        ),
+        EventKind::StoreFull => "the swap file is as large as it may be; pages stay in RAM: allow \
+                                 more with --store-size, or name a directory with more room with \
+                                 --store"
+            .into(),
+        EventKind::BudgetExceeded => {
+            "the budget cannot be held, because everything that may leave \
+                                      RAM has left: raise --memory, or give a --store where there \
+                                      is none"
+                .into()
+        }
+        EventKind::StoreReadFailed => format!(
+            "process {pid} was ended: its page at {address:#x} could not be read from the swap \
+             file ({error}): check the disk"
+        ),
+        EventKind::PageCorrupt => format!(
+            "process {pid} was ended: its page at {address:#x} came back from the swap file with a \
+             wrong checksum: check the disk"
+        ),
+        EventKind::NotManaged if value == 0 => format!(
+            "process {pid} is not managed and not counted in the budget: it has not loaded the \
+             agent, as a statically linked or set-uid program or one with an LD_PRELOAD of its own"
+        ),
+        EventKind::NotManaged => format!(
+            "process {pid} is not managed and not counted in the budget ({error}): it goes \
+             on without zpager"
+        ),
+        EventKind::AgentFailed if value == 0 => {
+            format!("process {pid} was ended: the agent failed while it took it over")
+        }
+        EventKind::AgentFailed => format!(
+            "process {pid} was ended: the agent could not get memory or a descriptor ({error}): \
+             raise --memory or the limits of the shell (ulimit)"
+        ),
+    }
+}
+
+fn error_text(number: i32) -> String {
+    io::Error::from_raw_os_error(number).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_reads_as_one_line() {
+        for kind in EVENT_KINDS {
+            let event = Event::default();
+            event.pid.store(42, Relaxed);
+            event.value.store(28, Relaxed);
+            let text = describe(kind, &event);
+            assert!(text.len() > 20 && !text.contains('\n') && !text.contains("  "), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_cause_is_named() {
+        let event = Event::default();
+        event.value.store(28, Relaxed);
+        assert!(describe(EventKind::StoreWriteFailed, &event).contains("No space left"));
+    }
+
+    #[test]
+    fn each_kind_is_told_once() {
+        let events = Events::default();
+        let mut told = Told::default();
+        let mut notices = Notices::new(true);
+        told.tell(&events, &mut notices);
+        assert_eq!(told.kinds, [false; EVENT_KINDS.len()]);
+        events.note(EventKind::StoreFull, 1, 0, 0);
+        told.tell(&events, &mut notices);
+        assert!(told.kinds[EventKind::StoreFull as usize]);
+    }
+}

@@ -1,0 +1,186 @@
+//! Staying with the program from its start to its end.
+//!
+//! One thread, one loop: it sleeps in sigtimedwait(2) until a signal comes or
+//! something is due. The program is a child in the same process group and on the
+//! same terminal, so job control treats the two as one. While the tree is far from
+//! its budget the loop only looks how large it is ([`watch`]); once it has come near,
+//! the running processes are entered ([`entries`]) and share the budget ([`shares`]).
+
+mod entries;
+mod events;
+mod shares;
+pub(crate) mod signals;
+mod tree;
+mod watch;
+
+use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, pid_t};
+
+pub(crate) use tree::children_of;
+
+use super::config::Configuration;
+use super::enter::Entrance;
+use super::report::{Ended, Notices, PoolSeen};
+use super::session::Session;
+use super::status::Exit;
+use crate::failure::{Failure, OrFail};
+use entries::Entries;
+use events::Told;
+use shares::Shares;
+use signals::Signals;
+use tree::Tree;
+use watch::{Look, Watch};
+
+/// Starts the program and stays with it until it ends.
+///
+/// # Errors
+/// The program could not be started.
+pub(crate) fn run(
+    session: &Session,
+    configuration: &Configuration,
+    notices: &mut Notices,
+) -> Result<Ended, Failure> {
+    // Descendants whose parent ends stay in the tree.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .or_fail("becoming the reaper of the program's descendants")?;
+    let signals = Signals::block();
+    let entrance = Entrance::new(&session.agent)?;
+    let started = Instant::now();
+    let program = start(session.command(&configuration.program, signals), configuration)?;
+    let mut supervisor = Supervisor::new(session, entrance, notices);
+    let exit = supervisor.stay_with(program, signals);
+    supervisor.told.tell(&session.control.events, supervisor.notices);
+    Ok(Ended {
+        exit,
+        elapsed: started.elapsed(),
+        peak_unmanaged_bytes: supervisor.watch.peak_bytes(),
+        pool: supervisor.pool,
+    })
+}
+
+/// Starts the program and gives its process id.
+fn start(mut command: Command, configuration: &Configuration) -> Result<pid_t, Failure> {
+    // The child is waited for by its id, and dropping the handle leaves it alone.
+    match command.spawn() {
+        Ok(child) => Ok(child.id().cast_signed()),
+        Err(error) => {
+            let message = format!("{}: {error}", configuration.program.file.display());
+            Err(match error.kind() {
+                std::io::ErrorKind::NotFound => Failure::not_found(message),
+                _ => Failure::cannot_run(message),
+            })
+        }
+    }
+}
+
+/// How near the budget is.
+#[derive(Debug, PartialEq, Eq)]
+enum Phase {
+    /// Far: nothing is managed.
+    Watching,
+    /// Near, and processes that run without being managed have to be entered.
+    Entering,
+    /// Every program manages itself from its start.
+    FromStart,
+}
+
+/// What the supervisor knows of a running tree.
+struct Supervisor<'a> {
+    session: &'a Session,
+    notices: &'a mut Notices,
+    phase: Phase,
+    tree: Tree,
+    watch: Watch,
+    entries: Entries,
+    shares: Shares,
+    told: Told,
+    pool: PoolSeen,
+}
+
+impl<'a> Supervisor<'a> {
+    fn new(session: &'a Session, entrance: Entrance, notices: &'a mut Notices) -> Self {
+        let from_start = session.control.settings.from_start != 0;
+        Supervisor {
+            session,
+            notices,
+            phase: if from_start { Phase::FromStart } else { Phase::Watching },
+            tree: Tree::below(std::process::id().cast_signed()),
+            watch: Watch::new(session.budget.bytes),
+            entries: Entries::new(entrance),
+            shares: Shares::default(),
+            told: Told::default(),
+            pool: PoolSeen::default(),
+        }
+    }
+
+    /// Waits for signals and does what is due until the program ends.
+    fn stay_with(&mut self, program: pid_t, signals: Signals) -> Exit {
+        let mut due = Instant::now();
+        loop {
+            if Instant::now() >= due {
+                due = Instant::now() + self.step();
+            }
+            if let Some(info) = signals.wait(due.saturating_duration_since(Instant::now())) {
+                signals::pass_on(&info, program);
+            }
+            if let Some(exit) = self.look_after(program) {
+                return exit;
+            }
+        }
+    }
+
+    /// Does what is due; gives the time until something is due again.
+    fn step(&mut self) -> Duration {
+        let control = &self.session.control;
+        if self.phase == Phase::Watching {
+            match self.watch.look(&mut self.tree) {
+                Look::Far(pause) => return pause,
+                Look::Near => {
+                    control.pressure.store(1, Relaxed);
+                    self.phase = Phase::Entering;
+                    self.entries.begin(&self.tree);
+                }
+            }
+        }
+        let retry = match self.phase {
+            Phase::Entering => self.entries.step(&mut self.tree, control),
+            Phase::Watching | Phase::FromStart => None,
+        };
+        let pause = self.shares.step(control);
+        self.pool.look(&control.usage);
+        self.told.tell(&control.events, self.notices);
+        retry.map_or(pause, |retry| retry.min(pause))
+    }
+
+    /// Takes note of children that stopped or ended; gives the program's end.
+    fn look_after(&mut self, program: pid_t) -> Option<Exit> {
+        loop {
+            let mut status = 0;
+            // SAFETY: `status` is written in full when a process is reported.
+            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
+            if pid <= 0 {
+                return None;
+            }
+            let taken = self.entries.take(pid, status);
+            if pid == program {
+                if let Some(exit) = Exit::from_wait(status) {
+                    return Some(exit);
+                }
+                if !taken {
+                    stop_with(status);
+                }
+            }
+        }
+    }
+}
+
+/// Follows the program into a stop that the terminal or a user's Ctrl-Z caused.
+fn stop_with(status: c_int) {
+    let by = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    if libc::WIFSTOPPED(status) && by.contains(&libc::WSTOPSIG(status)) {
+        signals::stop_too();
+    }
+}

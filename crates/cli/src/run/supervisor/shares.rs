@@ -1,0 +1,145 @@
+//! One budget for all processes of a run.
+//!
+//! Each process gives back its own pages when the shared sum reaches the budget.
+//! That leaves two matters that no process can see to itself: the share of one that
+//! was killed, and a process that needs room and has nothing left to give while
+//! another holds much. The larger one is then asked to give back.
+
+use std::collections::BTreeMap;
+use std::fs::read_to_string;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use libc::pid_t;
+use zpager_wire::{Control, GIVE_BACK, ProcessSlot};
+
+/// How often to look while several processes share the budget.
+const SHARED_INTERVAL: Duration = Duration::from_millis(25);
+
+/// How often to look while there is one at most: nobody starves then.
+const SINGLE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What was seen of the processes the last time.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    /// [`ProcessSlot::starved`] of each process.
+    starved: BTreeMap<pid_t, u64>,
+}
+
+impl Shares {
+    /// Takes back the shares of the dead and has the rich give to the starving; gives the time
+    /// until the next look.
+    pub(crate) fn step(&mut self, control: &Control) -> Duration {
+        for slot in control.processes.in_use().filter(|slot| is_gone(slot.pid.load(Relaxed))) {
+            slot.retire(&control.usage);
+        }
+        let starving = self.note_starving(control);
+        let full = control.usage.total_bytes() >= control.settings.budget_bytes;
+        if full
+            && !starving.is_empty()
+            && let Some(slot) = richest(control, &starving)
+        {
+            ask(slot);
+        }
+        if self.starved.len() > 1 { SHARED_INTERVAL } else { SINGLE_INTERVAL }
+    }
+
+    /// The processes that wanted room in vain since the last look.
+    fn note_starving(&mut self, control: &Control) -> Vec<pid_t> {
+        let counts: BTreeMap<pid_t, u64> = control
+            .processes
+            .in_use()
+            .map(|slot| (slot.pid.load(Relaxed), slot.starved.load(Relaxed)))
+            .collect();
+        let before = |pid: &pid_t| self.starved.get(pid).copied().unwrap_or(0);
+        let starving = counts.iter().filter(|(pid, count)| **count > before(pid));
+        let starving = starving.map(|(pid, _)| *pid).collect();
+        self.starved = counts;
+        starving
+    }
+}
+
+/// The process with the most resident bytes of those that do not starve themselves and have not
+/// been asked already.
+fn richest<'a>(control: &'a Control, starving: &[pid_t]) -> Option<&'a ProcessSlot> {
+    control
+        .processes
+        .in_use()
+        .filter(|slot| !starving.contains(&slot.pid.load(Relaxed)))
+        .filter(|slot| slot.give_back.load(Relaxed) == 0)
+        .max_by_key(|slot| slot.resident_bytes.load(Relaxed))
+        .filter(|slot| slot.resident_bytes.load(Relaxed) > 0)
+}
+
+/// Asks a process to give back pages until the sum fits.
+fn ask(slot: &ProcessSlot) {
+    slot.give_back.store(1, Relaxed);
+    let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(GIVE_BACK) };
+    // SAFETY: a process with a slot has the agent's handler for SIGSYS; one that is gone meanwhile
+    // gets nothing.
+    unsafe { libc::sigqueue(slot.pid.load(Relaxed), libc::SIGSYS, value) };
+}
+
+/// Whether a process has ended: it is not there, or it is a zombie without a living thread.
+fn is_gone(pid: pid_t) -> bool {
+    let Ok(stat) = read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let zombie = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
+    zombie && std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count) <= 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zpager_wire::Settings;
+
+    fn control(budget_bytes: u64) -> Box<Control> {
+        Box::new(Control::new(Settings {
+            budget_bytes,
+            store_limit_bytes: 0,
+            supervisor_pid: 0,
+            store_fd: -1,
+            clusters_fd: -1,
+            agent_fd: -1,
+            codec: 0,
+            from_start: 0,
+            lift_by_copy: 0,
+            store_direct: 0,
+        }))
+    }
+
+    fn hold(control: &Control, pid: pid_t, resident_bytes: u64) -> &ProcessSlot {
+        let slot = control.processes.claim(pid).expect("a slot");
+        slot.resident_bytes.store(resident_bytes, Relaxed);
+        control.usage.resident_bytes.fetch_add(resident_bytes, Relaxed);
+        slot
+    }
+
+    #[test]
+    fn the_share_of_a_killed_process_comes_back() {
+        let control = control(1 << 20);
+        let mut child = std::process::Command::new("/bin/true").spawn().expect("a child");
+        hold(&control, child.id().cast_signed(), 4096);
+        hold(&control, std::process::id().cast_signed(), 8192);
+        child.wait().expect("its end");
+        assert_eq!(Shares::default().step(&control), SINGLE_INTERVAL);
+        assert_eq!(control.usage.total_bytes(), 8192);
+    }
+
+    #[test]
+    fn the_richest_that_does_not_starve_is_chosen() {
+        let control = control(1 << 20);
+        let poor = hold(&control, 1, 4096);
+        let richer = hold(&control, 2, 40960);
+        hold(&control, 3, 8192);
+        poor.starved.store(1, Relaxed);
+        let mut shares = Shares::default();
+        assert_eq!(shares.note_starving(&control), [1]);
+        assert!(shares.note_starving(&control).is_empty());
+        let pid = |slot: Option<&ProcessSlot>| slot.map(|slot| slot.pid.load(Relaxed));
+        assert_eq!(pid(richest(&control, &[1])), Some(2));
+        assert_eq!(pid(richest(&control, &[2])), Some(3));
+        richer.give_back.store(1, Relaxed);
+        assert_eq!(pid(richest(&control, &[1])), Some(3));
+        assert_eq!(pid(richest(&control, &[1, 2, 3])), None);
+    }
+}

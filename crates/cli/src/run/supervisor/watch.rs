@@ -1,0 +1,116 @@
+//! When the budget comes near, and when to look for it next.
+//!
+//! As long as the tree holds less than the threshold nothing is registered and no
+//! call is dispatched; the only cost is looking now and then. The next look comes
+//! before memory that grows at its fastest could reach the threshold.
+
+use std::time::{Duration, Instant};
+
+use super::tree::Tree;
+
+/// How fast the memory of a tree grows at most: the kernel has to clear every page.
+const GROWTH_BYTES_PER_SECOND: u64 = 4 << 30;
+
+/// Bounds of the time between two looks.
+const MIN_INTERVAL: Duration = Duration::from_micros(500);
+const MAX_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A look may take this part of the time until the next: a tenth of one processor at most.
+const COST_FACTOR: u32 = 9;
+
+/// Looks at the tree until the budget comes near.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    threshold_bytes: u64,
+    /// The highest sum seen.
+    peak_bytes: u64,
+}
+
+/// What a look showed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The budget has come near.
+    Near,
+    /// It has not; look again after this time.
+    Far(Duration),
+}
+
+impl Watch {
+    /// Watches for three quarters of the budget: far above the half that has to cost nothing, and
+    /// the last quarter is what a tree may grow by while it is being entered.
+    pub(crate) fn new(budget_bytes: u64) -> Self {
+        Watch { threshold_bytes: budget_bytes - budget_bytes / 4, peak_bytes: 0 }
+    }
+
+    /// The highest sum seen.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.peak_bytes
+    }
+
+    /// Looks at the tree.
+    pub(crate) fn look(&mut self, tree: &mut Tree) -> Look {
+        let began = Instant::now();
+        tree.refresh();
+        let mut sum_bytes = tree.anonymous_bytes();
+        if sum_bytes >= self.threshold_bytes && tree.has_several() {
+            sum_bytes = tree.proportional_bytes();
+        }
+        self.judge(sum_bytes, began.elapsed())
+    }
+
+    fn judge(&mut self, sum_bytes: u64, cost: Duration) -> Look {
+        self.peak_bytes = self.peak_bytes.max(sum_bytes);
+        match self.threshold_bytes.checked_sub(sum_bytes) {
+            None | Some(0) => Look::Near,
+            Some(distance_bytes) => Look::Far(interval(distance_bytes).max(cost * COST_FACTOR)),
+        }
+    }
+}
+
+/// How long memory takes at least to grow by `distance_bytes`, within bounds.
+fn interval(distance_bytes: u64) -> Duration {
+    let nanoseconds =
+        u128::from(distance_bytes) * 1_000_000_000 / u128::from(GROWTH_BYTES_PER_SECOND);
+    let nanoseconds = u64::try_from(nanoseconds).unwrap_or(u64::MAX);
+    Duration::from_nanos(nanoseconds).clamp(MIN_INTERVAL, MAX_INTERVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn half_the_budget_is_far_and_three_quarters_are_near() {
+        let mut watch = Watch::new(100 * MIB);
+        assert!(matches!(watch.judge(50 * MIB, Duration::ZERO), Look::Far(_)));
+        assert!(matches!(watch.judge(75 * MIB - 1, Duration::ZERO), Look::Far(_)));
+        assert_eq!(watch.judge(75 * MIB, Duration::ZERO), Look::Near);
+        assert_eq!(watch.judge(200 * MIB, Duration::ZERO), Look::Near);
+        assert_eq!(watch.peak_bytes(), 200 * MIB);
+    }
+
+    #[test]
+    fn the_fastest_growth_is_seen_before_the_budget_is_used_up() {
+        let budget_bytes = 64 * MIB;
+        let mut watch = Watch::new(budget_bytes);
+        let (mut sum_bytes, mut looks) = (0u64, 0);
+        while let Look::Far(pause) = watch.judge(sum_bytes, Duration::ZERO) {
+            sum_bytes += (pause.as_secs_f64() * GROWTH_BYTES_PER_SECOND as f64) as u64;
+            looks += 1;
+            assert!(looks < 100);
+        }
+        assert!(sum_bytes < budget_bytes, "{sum_bytes}");
+    }
+
+    #[test]
+    fn intervals_are_bounded_and_leave_the_processor_alone() {
+        assert_eq!(interval(0), MIN_INTERVAL);
+        assert_eq!(interval(u64::MAX), MAX_INTERVAL);
+        assert_eq!(interval(40 * MIB).as_millis(), 9);
+        let mut watch = Watch::new(100 * MIB);
+        let slow = Duration::from_millis(20);
+        assert_eq!(watch.judge(70 * MIB, slow), Look::Far(slow * COST_FACTOR));
+    }
+}
