@@ -1,0 +1,95 @@
+//! The statistics that `zpager run --stats FILE` writes, as far as tests look at them.
+
+use serde::Deserialize;
+
+/// Bytes that `peak_bytes` may always lie above the budget.
+const SLACK_BYTES: u64 = 4 << 20;
+
+/// One run's statistics; the keys are documented for users in `docs/statistics.md`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Stats {
+    /// What was asked for.
+    pub budget_bytes: u64,
+    /// Highest sum of managed resident pages, pool and metadata.
+    pub peak_bytes: u64,
+    /// Highest sum of managed resident pages.
+    pub peak_resident_bytes: u64,
+    /// Highest size of the pool.
+    pub peak_pool_bytes: u64,
+    /// Highest size of zpager's own data.
+    pub peak_metadata_bytes: u64,
+    /// Managed address space.
+    pub managed_bytes: u64,
+    /// Pages lifted out of the program.
+    pub swapped_out_pages: u64,
+    /// Pages brought back.
+    pub swapped_in_pages: u64,
+    /// Pages brought in before they were asked for.
+    pub prefetched_pages: u64,
+    /// Pages found same-filled.
+    pub same_filled_pages: u64,
+    /// Pages that no codec made smaller.
+    pub incompressible_pages: u64,
+    /// Faults by what served them.
+    pub faults: Faults,
+    /// System calls seen.
+    pub dispatched_calls: u64,
+    /// What the compressed pages became.
+    pub compressed_bytes: u64,
+    /// Bytes of the pages that were compressed.
+    pub original_bytes: u64,
+    /// What the swap file did.
+    pub store: StoreStats,
+    /// The codec's name.
+    pub codec: String,
+    /// How long the program ran.
+    pub elapsed_seconds: f64,
+}
+
+/// Faults by what served them.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Faults {
+    /// A page never written before.
+    pub fresh: u64,
+    /// From RAM.
+    pub compressed: u64,
+    /// From the store.
+    pub spilled: u64,
+}
+
+/// What the swap file did.
+#[derive(Debug, Clone, Deserialize)]
+pub struct StoreStats {
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Highest length of the file.
+    pub file_bytes: u64,
+}
+
+impl Stats {
+    /// Faults of every kind.
+    pub fn all_faults(&self) -> u64 {
+        self.faults.fresh + self.faults.compressed + self.faults.spilled
+    }
+
+    /// Whether pages went out and came back: the program was under pressure and managed.
+    pub fn is_pressed(&self) -> bool {
+        self.swapped_out_pages > 0 && self.swapped_in_pages > 0 && self.all_faults() > 0
+    }
+
+    /// The most that `peak_bytes` may be: the budget and 2 % or 4 MiB, whichever is more.
+    pub fn peak_limit_bytes(&self) -> u64 {
+        self.budget_bytes + (self.budget_bytes / 50).max(SLACK_BYTES)
+    }
+
+    /// Whether the budget was held.
+    pub fn is_within_budget(&self) -> bool {
+        self.peak_bytes <= self.peak_limit_bytes()
+    }
+}

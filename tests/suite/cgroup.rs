@@ -1,0 +1,103 @@
+//! Inside a memory cgroup whose hard limit is the budget and what zpager does not manage.
+//!
+//! Needs the right to make a cgroup; says so and passes where it is missing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use zpager_tests::job::finish;
+use zpager_tests::setup::MIB;
+use zpager_tests::{Ending, Job, Outcome, Setup, Start, Stats, places, victims};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The command, the program's text, stacks and page tables: what is not in the budget.
+const UNMANAGED_MIB: u64 = 20;
+
+/// A memory cgroup of this test's own, removed when the value is dropped.
+struct Group(PathBuf);
+
+impl Group {
+    /// Version 1 or 2, whichever this machine has; `None` where none can be made.
+    fn limited_to(mib: u64, name: &str) -> Option<Self> {
+        let versions =
+            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        versions.into_iter().find_map(|(top, limit)| {
+            let path = Path::new(top).join(format!("zpager-test-{name}-{}", std::process::id()));
+            fs::create_dir(&path).ok()?;
+            let group = Group(path);
+            let is_set = group.0.join(limit).is_file()
+                && fs::write(group.0.join(limit), (mib * MIB).to_string()).is_ok();
+            // Each version has one of these; a limit that the kernel swaps under would not press.
+            for no_swap in ["memory.swappiness", "memory.swap.max"] {
+                let _ = fs::write(group.0.join(no_swap), "0");
+            }
+            is_set.then_some(group)
+        })
+    }
+
+    /// Runs a command in the group.
+    fn run(&self, command: &Command, directory: tempfile::TempDir, shown: &str) -> Outcome {
+        let join = format!("echo $$ > '{}/cgroup.procs' && exec \"$@\"", self.0.display());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &join, "sh"]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            shell.env(name, value.unwrap_or_default());
+        }
+        finish(shell, directory, PATIENCE, format!("in {}: {shown}", self.0.display()))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn check(name: &str, job: &Job, mib: u64, start: Start) {
+    let Some(group) = Group::limited_to(mib + UNMANAGED_MIB, name) else {
+        println!("skipped: no memory cgroup can be made here");
+        return;
+    };
+    let free = job.free();
+    let words: Vec<String> = job.to_string().split(' ').map(str::to_owned).collect();
+    let mut alone = Command::new(&words[0]);
+    alone.args(&words[1..]);
+    let killed = group.run(&alone, places::scratch(), "without zpager");
+    assert_ne!(killed.ending, free.ending, "the limit does not press");
+    let directory = places::scratch();
+    let stats_file = directory.path().join("stats");
+    let setup = Setup::of_mib(mib).start(start);
+    let command = job.managed_command(&setup, directory.path(), &stats_file);
+    let outcome = group.run(&command, directory, &setup.to_string());
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+    let stats: Stats = serde_json::from_slice(&outcome.file("stats")).expect("statistics");
+    assert!(stats.is_pressed() && stats.is_within_budget(), "{stats:?}");
+}
+
+#[test]
+fn nothing_is_killed_when_managed_from_the_start() {
+    let job = victims::job("field").arguments(["192", "words", "1"]);
+    check("start", &job, 64, Start::FirstInstruction);
+}
+
+#[test]
+fn nothing_is_killed_when_entered_at_pressure() {
+    let job = victims::job("field").arguments(["256", "words", "1"]);
+    check("pressure", &job, 96, Start::Pressure);
+}
+
+#[test]
+fn nothing_is_killed_when_pages_do_not_shrink() {
+    let job = victims::job("field").arguments(["160", "noise", "1"]);
+    check("noise", &job, 48, Start::FirstInstruction);
+}
+
+#[test]
+#[ignore = "relatives of a fork hold more than the budget for a while"]
+fn nothing_is_killed_in_a_tree_of_processes() {
+    check("tree", &victims::job("tree"), 48, Start::FirstInstruction);
+}

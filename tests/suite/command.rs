@@ -1,0 +1,311 @@
+//! What `zpager run` promises on the command line: refusals, statuses, signals, statistics, summary.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use zpager_tests::job::{finish, wait};
+use zpager_tests::{Ending, Job, Setup, Start, compare, places, victims};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory with things that cannot be run, and a program that tells when it was started.
+struct Playground(TempDir);
+
+impl Playground {
+    fn new() -> Self {
+        let playground = Playground(places::scratch());
+        playground.write("program", "#!/bin/sh\ntouch started\n", 0o755);
+        playground.write("not-executable", "#!/bin/sh\ntouch started\n", 0o644);
+        playground.write("not-a-program", "\x01\x02 neither script nor program", 0o755);
+        playground.write("no-interpreter", "#!/no/such/interpreter\n", 0o755);
+        fs::create_dir(playground.path("directory")).expect("a directory");
+        fs::write(playground.path("file"), "").expect("a file");
+        let fixed = victims::build("field", &["-static"]);
+        fs::copy(fixed, playground.path("static")).expect("a static program");
+        playground
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str, mode: u32) {
+        fs::write(self.path(name), text).expect("a file");
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).expect("its mode");
+    }
+
+    /// Runs `zpager` with the words of a line.
+    fn zpager(&self, line: &str) -> Output {
+        let mut command = Command::new(places::zpager());
+        command.args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
+        command.output().expect("zpager runs")
+    }
+}
+
+/// Checks that a line is refused with this status and one line, which holds `word`.
+fn expect_refused(playground: &Playground, line: &str, status: i32, word: &str) {
+    let output = playground.zpager(line);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "zpager {line}: {message}");
+    assert_eq!(message.lines().count(), 1, "zpager {line}: {message}");
+    assert!(message.starts_with("zpager: ") && message.contains(word), "zpager {line}: {message}");
+    assert!(output.stdout.is_empty(), "zpager {line}: {output:?}");
+    assert!(!playground.path("started").exists(), "zpager {line}: the program was started");
+}
+
+#[test]
+fn bad_input_is_refused_before_anything_starts() {
+    let playground = Playground::new();
+    let table = [
+        ("run --codec nonsense -- ./program", 125, "nonsense"),
+        ("run --codec= -- ./program", 125, "codec"),
+        ("run --memory much -- ./program", 125, "much"),
+        ("run --memory -5M -- ./program", 125, "-5M"),
+        ("run --memory 5X -- ./program", 125, "5X"),
+        ("run --memory 1.2.3G -- ./program", 125, "1.2.3G"),
+        ("run --memory 99999999999999999999G -- ./program", 125, "99999999999999999999G"),
+        ("run --memory 0 -- ./program", 125, "--memory"),
+        ("run --memory 64K -- ./program", 125, "--memory"),
+        ("run --memory 4095 -- ./program", 125, "--memory"),
+        ("run --store nowhere/at/all -- ./program", 125, "nowhere/at/all"),
+        ("run --store file -- ./program", 125, "file"),
+        ("run --store /proc -- ./program", 125, "/proc"),
+        ("run --store-size many -- ./program", 125, "many"),
+        ("run --store-size 1 -- ./program", 125, "store"),
+        ("run --stats nowhere/stats -- ./program", 125, "nowhere/stats"),
+        ("run --stats directory -- ./program", 125, "directory"),
+        ("run --unknown -- ./program", 125, "--unknown"),
+        ("run --memory", 125, "--memory"),
+        ("run", 125, "program"),
+        ("run --", 125, "program"),
+        ("", 125, "command"),
+        ("walk", 125, "walk"),
+        ("run -- ./missing", 127, "missing"),
+        ("run -- no-such-program-anywhere", 127, "no-such-program-anywhere"),
+        ("run -- ./directory", 126, "directory"),
+        ("run -- ./not-executable", 126, "not-executable"),
+        ("run -- ./not-a-program", 126, "not-a-program"),
+        ("run -- ./static", 125, "static"),
+    ];
+    for (line, status, word) in table {
+        expect_refused(&playground, line, status, word);
+    }
+}
+
+#[test]
+fn a_script_without_its_interpreter_is_refused() {
+    let playground = Playground::new();
+    let output = playground.zpager("run -- ./no-interpreter");
+    let status = output.status.code();
+    assert!(matches!(status, Some(126 | 127)), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1, "{output:?}");
+}
+
+#[test]
+fn a_set_uid_program_is_refused() {
+    let playground = Playground::new();
+    fs::copy("/bin/true", playground.path("set-uid")).expect("a copy of a program");
+    let mode = fs::Permissions::from_mode(0o4755);
+    fs::set_permissions(playground.path("set-uid"), mode).expect("its mode");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(playground.path("set-uid"), Some(65534), None).expect("an owner");
+        // A change of owner takes the bit away.
+        let mode = fs::Permissions::from_mode(0o4755);
+        fs::set_permissions(playground.path("set-uid"), mode).expect("its mode");
+        expect_refused(&playground, "run -- ./set-uid", 125, "set-uid");
+    } else {
+        println!("skipped: only root can make a set-uid program of another user");
+    }
+}
+
+#[test]
+fn help_and_version_are_shown() {
+    let playground = Playground::new();
+    for (line, word) in [("--help", "run"), ("run --help", "--memory"), ("--version", "zpager")] {
+        let output = playground.zpager(line);
+        assert_eq!(output.status.code(), Some(0), "zpager {line}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(word), "zpager {line}");
+    }
+}
+
+/// The shell's status, output and input are what they are without zpager.
+#[test]
+fn status_input_and_output_pass_through() {
+    for script in ["exit 0", "exit 3", "exit 255", "cat; echo done", "echo to stderr >&2; exit 1"] {
+        let run = |program: &Path, words: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(words).args(["sh", "-c", script]).stdin(input());
+            command.output().expect("it runs")
+        };
+        let free = run(Path::new("env"), &[]);
+        let managed = run(&places::zpager(), &["run", "--memory", "64M", "--quiet", "--"]);
+        assert_eq!(managed.status.code(), free.status.code(), "{script}");
+        assert_eq!((managed.stdout, managed.stderr), (free.stdout, free.stderr), "{script}");
+    }
+}
+
+fn input() -> Stdio {
+    fs::File::open("/proc/self/status").expect("some text").into()
+}
+
+#[test]
+fn signals_reach_the_program() {
+    for name in ["TERM", "INT", "HUP", "USR1", "QUIT"] {
+        let directory = places::scratch();
+        let script = format!(
+            "trap 'echo got it > told; exit 9' {name}; touch up; while :; do sleep 0.05; done"
+        );
+        let mut command = Command::new(places::zpager());
+        command.args(["run", "--memory", "64M", "--quiet", "--", "sh", "-c", &script]);
+        let mut zpager = command.current_dir(directory.path()).spawn().expect("zpager starts");
+        until(|| directory.path().join("up").exists());
+        let signal = signal_of(name);
+        kill_process(Pid::from_child(&zpager), signal).expect("zpager is there");
+        assert_eq!(wait(&mut zpager, PATIENCE), Some(Ending::Exited(9)), "SIG{name}");
+        assert!(directory.path().join("told").exists(), "SIG{name} did not reach the program");
+    }
+}
+
+fn signal_of(name: &str) -> Signal {
+    match name {
+        "TERM" => Signal::TERM,
+        "INT" => Signal::INT,
+        "HUP" => Signal::HUP,
+        "USR1" => Signal::USR1,
+        _ => Signal::QUIT,
+    }
+}
+
+fn until(holds: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "waited too long");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Every key of the statistics that is promised, with a number where one is due.
+#[test]
+fn statistics_have_every_key() {
+    let stats = statistics_of_a_pressed_run();
+    let numbers = [
+        "/budget_bytes",
+        "/peak_bytes",
+        "/peak_resident_bytes",
+        "/peak_pool_bytes",
+        "/peak_metadata_bytes",
+        "/managed_bytes",
+        "/swapped_out_pages",
+        "/swapped_in_pages",
+        "/prefetched_pages",
+        "/same_filled_pages",
+        "/incompressible_pages",
+        "/faults/fresh",
+        "/faults/compressed",
+        "/faults/spilled",
+        "/dispatched_calls",
+        "/compressed_bytes",
+        "/original_bytes",
+        "/store/written_bytes",
+        "/store/read_bytes",
+        "/store/writes",
+        "/store/reads",
+        "/store/file_bytes",
+    ];
+    for key in numbers {
+        assert!(stats.pointer(key).is_some_and(|value| value.is_u64()), "{key}: {stats}");
+    }
+    assert!(stats["codec"].is_string() && stats["elapsed_seconds"].is_f64(), "{stats}");
+    assert_eq!(stats["budget_bytes"], 20 << 20);
+    assert!(stats["peak_bytes"].as_u64() >= stats["peak_resident_bytes"].as_u64(), "{stats}");
+}
+
+fn statistics_of_a_pressed_run() -> serde_json::Value {
+    let directory = places::scratch();
+    let stats_file = directory.path().join("stats");
+    let job = victims::job("field").arguments(["64", "words", "1"]);
+    let command = job.managed_command(&Setup::of_mib(20), directory.path(), &stats_file);
+    let outcome =
+        finish(command, directory, PATIENCE, "zpager run --stats".into()).expect_success();
+    serde_json::from_slice(&outcome.file("stats")).expect("one JSON object")
+}
+
+#[test]
+fn statistics_are_written_when_the_program_is_killed() {
+    let managed = victims::job("exits").argument("SIGTERM").managed(&Setup::of_mib(20));
+    assert_eq!(managed.outcome.ending, Ending::Killed(Signal::TERM.as_raw()));
+    managed.expect_pressed();
+}
+
+/// As long as the program fits its budget nothing is registered and no call is seen.
+#[test]
+fn without_pressure_there_is_no_cost() {
+    let job = victims::job("field").arguments(["24", "words", "2"]);
+    let managed = job.managed(&Setup::of_mib(256));
+    managed.expect_like(&job.free());
+    let stats = &managed.stats;
+    assert_eq!(stats.dispatched_calls, 0, "{stats:?}");
+    assert_eq!(stats.all_faults() + stats.swapped_out_pages + stats.managed_bytes, 0, "{stats:?}");
+}
+
+#[test]
+fn a_summary_is_one_line_unless_quiet() {
+    let directory = places::scratch();
+    let job = victims::job("field").arguments(["64", "words", "1"]);
+    for (more, lines) in [(&[][..], 1), (&["--quiet"][..], 0)] {
+        let mut command = Command::new(places::zpager());
+        command.args(["run", "--memory", "20M", "--store"]).arg(directory.path()).args(more);
+        command.arg("--").args(job.to_string().split(' '));
+        let output = command.output().expect("zpager runs");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{message}");
+        assert_eq!(message.lines().count(), lines, "{message}");
+    }
+}
+
+#[test]
+fn the_command_may_be_copied_anywhere() {
+    let directory = places::scratch();
+    let copied = directory.path().join("another name");
+    fs::copy(places::zpager(), &copied).expect("a copy");
+    let job = victims::job("field").arguments(["64", "words", "1"]);
+    let mut command = Command::new(&copied);
+    command.args(["run", "--memory", "20M", "--store", ".", "--stats", "stats", "--quiet", "--"]);
+    command.args(job.to_string().split(' ')).env_clear();
+    let outcome = finish(command, directory, PATIENCE, "a copied zpager".into()).expect_success();
+    let stats: zpager_tests::Stats =
+        serde_json::from_slice(&outcome.file("stats")).expect("statistics");
+    assert!(stats.is_pressed(), "{stats:?}");
+    assert_eq!(outcome.stdout, job.free().stdout);
+}
+
+#[test]
+fn memory_may_be_left_to_zpager() {
+    let output = Command::new(places::zpager())
+        .args(["run", "--quiet", "--", "sh", "-c", "exit 4"])
+        .output()
+        .expect("zpager runs");
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+/// A script is run by its interpreter, which is what is managed.
+#[test]
+fn scripts_are_programs_too() {
+    let victim = victims::build("field", &[]);
+    let script = format!("#!/bin/sh\n{} \"$@\"\necho then\n", victim.display());
+    let directory = places::scratch();
+    let path = directory.path().join("script");
+    fs::write(&path, script).expect("a script");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let job = Job::new(&path).arguments(["1", "64", "words", "1"]);
+    for start in [Start::FirstInstruction, Start::Pressure] {
+        compare(&job, &Setup::of_mib(20).start(start));
+    }
+}

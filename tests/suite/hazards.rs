@@ -1,0 +1,100 @@
+//! Every hazard of the design, each a victim in C that checks itself, managed in every way.
+//!
+//! A victim is run managed from its first instruction, entered when the budget
+//! comes near, and with pages lifted as on kernels without `UFFDIO_MOVE`; the
+//! three differ in codec and store too. Outputs must equal the free run's.
+
+use zpager_tests::victims;
+use zpager_tests::{Ending, Job, Lift, Setup, Start, Store, compare};
+
+/// The three ways to manage a victim in `mib` MiB.
+fn check(victim: Job, setup: Setup) {
+    let free = victim.free();
+    assert_eq!(free.ending, Ending::Exited(0), "free: {}", free.report());
+    drop(free);
+    compare(&victim, &setup);
+}
+
+/// One module a victim: `[#[ignore = "WHY"]] NAME VICTIM MIB [ARGUMENT] [copy(ignore = "WHY")]`. What is ignored falls short
+/// of what the test demands, and runs with `make test-long`.
+macro_rules! hazards {
+    ($($(#[$note:meta])* $name:ident $victim:literal $mib:literal $($argument:literal)? $(copy($($copy:tt)*))?;)*) => {$(
+        mod $name {
+            use super::*;
+
+            fn job() -> Job {
+                victims::job($victim)$(.argument($argument))?
+            }
+
+            #[test]
+            $(#[$note])*
+            fn from_start() {
+                let setup = Setup::of_mib($mib).start(Start::FirstInstruction).codec("lz4");
+                check(job(), setup);
+            }
+
+            #[test]
+            $(#[$note])*
+            fn at_pressure() {
+                check(job(), Setup::of_mib($mib).start(Start::Pressure).codec("zstd"));
+            }
+
+            #[test]
+            $(#[$note])*
+            $(#[$($copy)*])?
+            fn lifted_by_copy() {
+                let setup = Setup::of_mib($mib).start(Start::FirstInstruction).lift(Lift::Copy);
+                check(job(), setup.store(Store::None));
+            }
+        }
+    )*};
+}
+
+hazards! {
+    #[ignore = "a socket transfer near the budget is held whole"]
+    readwrite "readwrite" 24;
+    stdio "stdio" 24;
+    vectors "vectors" 24;
+    messages "messages" 16;
+    futexes "futexes" 20;
+    structs "structs" 16;
+    mappings "mappings" 20 "raw" copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
+    mappings_by_libc "mappings" 20 "libc" copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
+    brk "brk" 16;
+    heap "heap" 32;
+    reservation "reservation" 20;
+    locked "locked" 20;
+    hugepages "hugepages" 24;
+    direct_io "direct_io" 24;
+    #[ignore = "relatives of a fork hold more than the budget for a while"]
+    shared "shared" 20;
+    statics "statics" 24;
+    threads "threads" 20;
+    race "race" 16;
+    #[ignore = "relatives of a fork hold more than the budget for a while"]
+    clones "clones" 20;
+    #[ignore = "relatives of a fork hold more than the budget for a while"]
+    forks "forks" 24;
+    #[ignore = "relatives of a fork hold more than the budget for a while"]
+    tree "tree" 32;
+    #[ignore = "relatives of a fork hold more than the budget for a while"]
+    daemon "daemon" 20;
+    spawning "spawning" 24 copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
+    signals "signals" 20;
+    sigstacks "sigstacks" 20;
+    segv "segv" 20;
+    sigbus "sigbus" 20;
+    sigsys "sigsys" 20;
+    timers "timers" 20;
+    coroutines "coroutines" 16;
+    #[ignore = "a child made without a free descriptor cannot be managed"]
+    limits "limits" 20;
+    #[ignore = "memory read from outside the process, or through /proc/self/mem, is not brought in"]
+    remote "remote" 20;
+    uring "uring" 20;
+    sparse "sparse" 24;
+    #[ignore = "RLIMIT_AS and RLIMIT_DATA count the reservations of the pager"]
+    rlimits "rlimits" 20;
+    #[ignore = "relatives of a fork hold more than the budget for a while"]
+    privileges "privileges" 20;
+}

@@ -1,0 +1,61 @@
+/*
+ * An area of the given size and kind of contents, filled, then read and
+ * written at random: `field SEED MIB KIND ROUNDS`. KIND is `words` (shrinks to
+ * about a tenth), `noise` (does not shrink) or `zeros` (same-filled). After
+ * the first filling it prints `ready`; with ROUNDS `forever` it goes on until
+ * a file `stop` appears in its directory.
+ */
+#include "victim.h"
+
+static const char *kind;
+static char *area;
+static size_t area_pages;
+
+static uint64_t word_at(uint64_t tag, unsigned index) {
+    if (*kind == 'n')
+        return mix(tag * PAGE_WORDS + index);
+    return *kind == 'z' ? tag % 2 : page_word(tag, index);
+}
+
+static void area_fill(size_t page, uint64_t tag) {
+    uint64_t *words = (uint64_t *)(area + page * PAGE_BYTES);
+    for (unsigned i = 0; i < PAGE_WORDS; i++)
+        words[i] = word_at(tag, i);
+}
+
+static void area_check(size_t page, uint64_t tag) {
+    const uint64_t *words = (const uint64_t *)(area + page * PAGE_BYTES);
+    for (unsigned i = 0; i < PAGE_WORDS; i++)
+        CHECK(words[i] == word_at(tag, i));
+}
+
+int main(int argc, char **argv) {
+    struct random random = {mix(victim_start(argc, argv))};
+    CHECK(argc == 5);
+    area_pages = strtoul(argv[2], NULL, 0) * MIB_PAGES;
+    kind = argv[3];
+    int forever = strcmp(argv[4], "forever") == 0;
+    long rounds = forever ? 1000000 : atol(argv[4]);
+    area = pages_map(area_pages);
+    uint32_t *tags = calloc(area_pages, sizeof *tags);
+    for (size_t page = 0; page < area_pages; page++)
+        area_fill(page, tags[page] = draw(&random));
+    settle();
+    printf("ready\n");
+    fflush(stdout);
+    for (long round = 0; round < rounds; round++) {
+        for (size_t i = 0; i < area_pages / 4; i++) {
+            size_t page = below(&random, area_pages);
+            area_check(page, tags[page]);
+            if (below(&random, 2))
+                area_fill(page, tags[page] = draw(&random));
+        }
+        if (forever && access("stop", F_OK) == 0)
+            break;
+    }
+    for (size_t page = 0; page < area_pages; page++)
+        area_check(page, tags[page]);
+    if (!forever)
+        note(draw(&random));
+    return victim_end();
+}

@@ -1,0 +1,53 @@
+/* mlock, mlockall, munlock and mincore: what is locked is resident, and the rest still leaves. */
+#include "victim.h"
+#include <sys/resource.h>
+
+#define LOCKED_PAGES (1 * MIB_PAGES)
+
+static size_t resident_count(const void *start, size_t pages) {
+    unsigned char *resident = calloc(pages, 1);
+    CHECK(mincore((void *)start, pages * PAGE_BYTES, resident) == 0);
+    size_t n = 0;
+    for (size_t i = 0; i < pages; i++)
+        n += resident[i] & 1;
+    free(resident);
+    return n;
+}
+
+int main(int argc, char **argv) {
+    uint64_t tag = mix(victim_start(argc, argv));
+    ballast_make(56);
+    char *locked = pages_map(LOCKED_PAGES), *fresh = pages_map(LOCKED_PAGES);
+    pages_fill(locked, LOCKED_PAGES, tag);
+    press();
+    CHECK(mlock(locked, LOCKED_PAGES * PAGE_BYTES) == 0);
+    CHECK(resident_count(locked, LOCKED_PAGES) == LOCKED_PAGES);
+    CHECK(mlock(fresh, 100 * PAGE_BYTES) == 0);
+    CHECK(resident_count(fresh, 100) == 100);
+    press();
+    CHECK(resident_count(locked, LOCKED_PAGES) == LOCKED_PAGES);
+    pages_check(locked, LOCKED_PAGES, tag);
+    CHECK(munlock(locked, LOCKED_PAGES * PAGE_BYTES) == 0);
+    CHECK(munlock(fresh, 100 * PAGE_BYTES) == 0);
+    press();
+    pages_check(locked, LOCKED_PAGES, tag);
+    /* Partly: the middle of a range. */
+    CHECK(mlock(locked + 10 * PAGE_BYTES, 20 * PAGE_BYTES) == 0);
+    press();
+    CHECK(resident_count(locked + 10 * PAGE_BYTES, 20) == 20);
+    CHECK(munlockall() == 0);
+    CHECK(mlock2(locked, 50 * PAGE_BYTES, MLOCK_ONFAULT) == 0 && munlockall() == 0);
+    /* All that comes may be refused, as where the limit of locked memory forbids it. */
+    int locks_all = mlockall(MCL_FUTURE) == 0;
+    CHECK(locks_all || errno == ENOMEM || errno == EPERM);
+    char *later = pages_map(64);
+    CHECK(!locks_all || resident_count(later, 64) == 64);
+    CHECK(munlockall() == 0);
+    pages_fill(later, 64, tag + 5);
+    press();
+    pages_check(later, 64, tag + 5);
+    unsigned char resident;
+    CHECK(munmap(later, 64 * PAGE_BYTES) == 0);
+    CHECK(mincore(later, PAGE_BYTES, &resident) == -1 && errno == ENOMEM);
+    return victim_end();
+}
