@@ -1,0 +1,24 @@
+//! The model of the cache's own tests, driven by the input: a codec, a pool, a store that fails, then steps.
+#![no_main]
+
+#[path = "../../crates/cache/tests/model/mod.rs"]
+mod model;
+
+use libfuzzer_sys::fuzz_target;
+use model::{Setting, Step};
+use zpager_codec::CodecId;
+
+/// Steps of one run, so that it takes no more than some tenths of a second.
+const STEPS_MAX: usize = 200;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&[codec, faults, seed, pool], steps)) = data.split_first_chunk() else { return };
+    let setting = Setting {
+        codec: CodecId::ALL[usize::from(codec) % CodecId::ALL.len()],
+        pool_bytes_max: (64 << 10) << (pool % 5),
+        seed: seed.into(),
+        one_in: (faults % 16).into(),
+    };
+    let (steps, _) = steps.as_chunks();
+    model::run(setting, steps.iter().take(STEPS_MAX).map(|bytes| Step::from_bytes(*bytes)));
+});
