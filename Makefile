@@ -1,0 +1,53 @@
+# make build   the command at target/release/zpager
+# make demo    GNU sort and CPython, free and in a quarter of their memory
+# make test    everything that is checked; make test-long the long suites besides
+# make install the command at $(PREFIX)/bin/zpager
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+ZPAGER = target/release/zpager
+
+# The end-to-end tests that fit a quarter of an hour; test-long runs the others.
+END_TO_END = --lib $(addprefix --test ,cgroup codecs command endings hazards leftovers programs store)
+
+# Seconds that each fuzz target runs.
+FUZZ_SECONDS ?= 10
+
+.PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke install packages
+
+build:
+	$(CARGO) build --release --locked
+
+demo: build
+	scripts/packages demo/packages
+	python3 demo/demo.py
+
+test: packages lint unit end-to-end fuzz bench-smoke
+
+test-long: packages build
+	$(CARGO) test --locked --package zpager-tests --no-fail-fast -- --ignored
+	$(CARGO) test --locked --package zpager-tests --no-fail-fast --test suites
+
+packages:
+	scripts/packages tests/packages
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --exclude zpager-agent --all-targets -- -D warnings
+	$(CARGO) clippy --locked --package zpager-agent -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --workspace --no-deps
+
+unit:
+	$(CARGO) test --locked --workspace --exclude zpager-tests --exclude zpager-agent --no-fail-fast
+
+end-to-end: build
+	$(CARGO) test --locked --package zpager-tests --no-fail-fast $(END_TO_END) -- --show-output
+
+fuzz:
+	scripts/fuzz $(FUZZ_SECONDS)
+
+bench-smoke: build
+	$(ZPAGER) bench run --workload faults-random-synthetic,sor --rivals none,zpager --runs 1 --scale 0.25
+
+install: build
+	install -D -m 755 $(ZPAGER) $(DESTDIR)$(PREFIX)/bin/zpager
