@@ -473,6 +473,12 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         true
     }
 
+    /// Compressed pages that are in the pool, the oldest first.
+    pub fn oldest(&self) -> impl Iterator<Item = PageNumber> {
+        let waiting = |ordered: &Ordered| in_pool(&self.index, *ordered, false).is_some();
+        self.compressed.iter().filter(waiting).map(Ordered::page)
+    }
+
     /// Writes the oldest pages of the pool to the store, in one write.
     ///
     /// # Errors

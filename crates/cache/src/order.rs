@@ -107,6 +107,12 @@ impl<S: Space> Order<S> {
         (self.len() > 0).then(|| unsafe { self.slot(self.head).read() })
     }
 
+    /// All entries, the oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Ordered> {
+        // SAFETY: slots between head and tail were written.
+        (self.head..self.tail).map(|at| unsafe { self.slot(at).read() })
+    }
+
     /// Takes the oldest entry away.
     pub(crate) fn pop(&mut self) -> Option<Ordered> {
         let entry = self.peek()?;

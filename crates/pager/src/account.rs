@@ -5,6 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use zpager_policy::{SLOTS, Sample};
 use zpager_sys::PAGE_BYTES;
 
 use crate::process::Process;
@@ -34,8 +35,8 @@ impl Published {
 /// Calls that a forked child makes on its way to another program.
 const CALLS_BEFORE_EXEC: u32 = 64;
 
-/// Tables of a process that are in RAM as a rule: stubs, sites, the entry's stack, zeros.
-const FIXED_BYTES: usize = 24 * PAGE_BYTES;
+/// Tables of a process that are in RAM as a rule: stubs, sites, the entry's stack, zeros, the sample.
+const FIXED_BYTES: usize = 24 * PAGE_BYTES + SLOTS * size_of::<Sample>();
 
 impl Process {
     /// Bytes of zpager's own.

@@ -5,6 +5,7 @@
 //! program with one call.
 
 use zpager_cache::{Entry, Lost, State};
+use zpager_sys::processor::ticks;
 use zpager_sys::signal::{self, Action};
 use zpager_sys::{Errno, PAGE_BYTES, process};
 use zpager_wire::EventKind;
@@ -64,8 +65,13 @@ impl Process {
             }
             pages += 1;
         }
+        if is_fresh {
+            self.make_room(pages);
+            return self.bring_in_fresh(page, pages);
+        }
+        let began = ticks().wrapping_add(self.spill_ticks);
         self.make_room(pages);
-        if is_fresh { self.bring_in_fresh(page, pages) } else { self.bring_in_swapped(page, pages) }
+        self.bring_in_swapped(page, pages, began)
     }
 
     fn bring_in_fresh(&mut self, page: u64, pages: usize) -> usize {
@@ -74,20 +80,32 @@ impl Process {
         pages
     }
 
-    fn bring_in_swapped(&mut self, page: u64, pages: usize) -> usize {
+    /// `began` is when the fault did, plus what spilling took until then.
+    fn bring_in_swapped(&mut self, page: u64, pages: usize, began: u64) -> usize {
         self.incoming_pages_max = self.incoming_pages_max.max(pages);
         let incoming = &mut Self::pages_of(&self.incoming)[..pages];
+        let distance = self.sampler.distance(page);
+        let asked = ticks();
         let reads = match self.cache.swap_in(page, incoming) {
             Ok(reads) => reads,
             Err(lost) => self.end_for(lost, page),
         };
         let counters = &self.control.counters;
         let from_store = reads.spilled_pages > 0;
-        count(if from_store { &counters.spilled_faults } else { &counters.compressed_faults }, 1);
+        if from_store {
+            count(&counters.spilled_faults, 1);
+            self.split.store_fault(distance, ticks().wrapping_sub(asked));
+        } else {
+            count(&counters.compressed_faults, 1);
+        }
         count(&counters.swapped_in_pages, reads.pages);
         count(&counters.store_reads, reads.reads as usize);
         count(&counters.store_read_bytes, reads.read_bytes);
         self.put(page, self.incoming.base(), reads.pages);
+        if !from_store {
+            let taken = ticks().wrapping_add(self.spill_ticks).wrapping_sub(began);
+            self.split.pool_fault(distance, taken);
+        }
         reads.pages
     }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Acquire};
 
 use zpager_cache::Cache;
 use zpager_codec::Page;
-use zpager_policy::Clock;
+use zpager_policy::{Clock, Sampler, Split};
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::lock::Lock;
 use zpager_sys::mapping::Mapping;
@@ -47,6 +47,10 @@ pub(crate) struct Process {
     pub(crate) regions: Regions,
     pub(crate) cache: Cache<Own, SwapFile>,
     pub(crate) clock: Clock,
+    pub(crate) sampler: Sampler<'static>,
+    pub(crate) split: Split,
+    /// Time that spilling has taken.
+    pub(crate) spill_ticks: u64,
     pub(crate) threads: Threads,
     /// Resident pages of managed memory.
     pub(crate) resident_pages: u64,

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Store};
 use zpager_codec::CodecId;
-use zpager_policy::Clock;
+use zpager_policy::{Clock, SLOTS, Sample, Sampler, Split};
 use zpager_store::Clusters;
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
@@ -242,6 +242,9 @@ fn build(
         regions: Regions::new()?,
         cache,
         clock: Clock::default(),
+        sampler: sampler(settings.budget_bytes)?,
+        split: Split::default(),
+        spill_ticks: 0,
         threads: Threads::new()?,
         resident_pages: 0,
         shared_bytes: 0,
@@ -256,6 +259,14 @@ fn build(
         store_fd: store.map_or(-1, |store| store.blocks.0.0),
     });
     Ok(())
+}
+
+/// A sampler of the pages that are away when the budget is full of compressed ones.
+fn sampler(budget_bytes: u64) -> Result<Sampler<'static>, Errno> {
+    let space = Mapping::reserve(SLOTS * size_of::<Sample>())?;
+    // SAFETY: the mapping is used for this alone, is never given back, and zeros are empty slots.
+    let slots = unsafe { core::slice::from_raw_parts_mut(space.base().cast(), SLOTS) };
+    Ok(Sampler::new(slots, budget_bytes / PAGE_BYTES as u64 * 2))
 }
 
 /// Opens the way of lifting that the kernel has.

@@ -8,7 +8,8 @@ use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_cache::{Entry, Placed, SpillError, State};
-use zpager_policy::{Found, Residents, Shares, Step, next_step};
+use zpager_policy::{Found, Residents, Shares, Step};
+use zpager_sys::processor::ticks;
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_wire::EventKind;
@@ -23,6 +24,8 @@ pub(crate) const LIFT_PAGES: usize = 32;
 const STEPS_MAX: u32 = 1 << 16;
 /// Steps in a row that gave nothing.
 const FUTILE_MAX: u32 = 8;
+/// Pages of the pool among which one in the sample is sought.
+const OLDEST_MAX: usize = 1024;
 /// Over the budget by this much, the user is told.
 const EXCESS_BYTES: i64 = 1 << 20;
 
@@ -99,28 +102,42 @@ impl Process {
 
     /// One step towards room; false when it gave nothing.
     fn give(&mut self) -> bool {
-        let shares = Shares {
-            resident_bytes: self.own_resident_bytes(),
-            pool_bytes: self.cache.pool_bytes(),
-            raw_bytes: self.cache.raw_bytes(),
-            has_store: self.cache.has_store(),
-        };
-        match next_step(&shares) {
+        let shares = self.shares();
+        if self.split.is_due(&self.sampler) {
+            let oldest = self.cache.oldest().take(OLDEST_MAX);
+            self.split.move_border(&shares, &self.sampler, oldest);
+        }
+        match self.split.next_step(&shares) {
             Step::SwapOut => self.swap_out_batch() > 0 || self.spill(),
             // Without the store it is as if there were none: rather too much RAM than no progress.
             Step::Spill => {
                 let without = Shares { has_store: false, ..shares };
-                self.spill() || next_step(&without) == Step::SwapOut && self.swap_out_batch() > 0
+                self.spill()
+                    || self.split.next_step(&without) == Step::SwapOut && self.swap_out_batch() > 0
             }
             Step::Nothing => false,
         }
     }
 
+    fn shares(&self) -> Shares {
+        Shares {
+            resident_bytes: self.own_resident_bytes(),
+            pool_bytes: self.cache.pool_bytes(),
+            raw_bytes: self.cache.raw_bytes(),
+            has_store: self.cache.has_store(),
+        }
+    }
+
     /// Writes the oldest compressed pages to the store.
     fn spill(&mut self) -> bool {
+        let began = ticks();
+        let outcome = self.cache.spill();
+        let taken = ticks().wrapping_sub(began);
+        self.spill_ticks = self.spill_ticks.wrapping_add(taken);
         let counters = &self.control.counters;
-        match self.cache.spill() {
+        match outcome {
             Ok(spilled) => {
+                self.split.spilled(spilled.pages, taken);
                 count(&counters.store_writes, 1);
                 count(&counters.store_written_bytes, spilled.written_bytes);
                 count(&counters.spilled_pages, spilled.pages);
@@ -271,6 +288,7 @@ impl Process {
                     continue;
                 }
             }
+            self.sampler.leaves(page);
             self.resident_pages -= 1;
             self.shared_bytes = self.shared_bytes.saturating_sub(PAGE_BYTES);
             out += 1;

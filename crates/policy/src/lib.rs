@@ -4,8 +4,10 @@
 
 mod ahead;
 mod clock;
+mod sample;
 mod split;
 
 pub use ahead::{Ahead, WINDOW_MAX};
 pub use clock::{Clock, Found, Residents};
-pub use split::{Shares, Step, next_step};
+pub use sample::{SLOTS, Sample, Sampler};
+pub use split::{Shares, Split, Step};

@@ -1,13 +1,20 @@
 //! How a process shares its part of the budget between resident and compressed
 //! memory, and what it does next when it has too much.
 //!
-//! A fault served from the pool costs microseconds, one served from the store a
-//! hundred; so everything that fits the budget compressed stays in RAM, and the
-//! pool grows at the cost of resident pages until few are left. Only then do
-//! the oldest compressed pages leave for the store.
+//! Every byte that the pool loses to resident pages spares some faults served
+//! from the pool and makes others go to the store. Which is worth more depends on
+//! the program, so both are counted: of the pages that a sampler follows, those
+//! missed so soon after they left that somewhat more resident memory would have
+//! kept them, against those wanted so late that a somewhat smaller pool would have
+//! spilled them, or a larger one would have kept them. Each kind is weighed with
+//! what it was measured to cost, and the border moves a step to the better side.
 //!
-//! Bad case: a working set a little larger than the resident share that is left
-//! while the rest of the pool is cold.
+//! Source: castro (2003), 2.3.3 (a cache that grows while its benefit exceeds its
+//! expense); Waldspurger and others (2015) for the sample.
+//!
+//! Bad case: phases shorter than a quarter of the resident pages leaving.
+
+use crate::sample::Sampler;
 
 /// What a process holds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,59 +40,239 @@ pub enum Step {
     Nothing,
 }
 
-/// Part of a process's memory that stays resident while there is a store.
-const RESIDENT_PART_MIN: usize = 8;
-/// The same without one: with fewer pages the program would do nothing but wait for them.
+/// The border is kept in parts of so many.
+const PARTS: u32 = 256;
+/// Where it starts, and between what it moves while there is a store.
+const PART_FIRST: u32 = PARTS / 4;
+const PART_MIN: u32 = PARTS / 16;
+const PART_MAX: u32 = PARTS * 15 / 16;
+/// How far it moves at a time.
+const PART_STEP: u32 = PARTS / 32;
+/// A "somewhat" larger or smaller share: this part of the sum.
+const MARGIN_PART: usize = 16;
+/// Part of a process's memory that stays resident without a store: with fewer pages the
+/// program would do nothing but wait for them.
 const RESIDENT_PART_MIN_ALONE: usize = 16;
 /// Resident pages that a process keeps whatever happens, in bytes: what one instruction and one call may need.
 const RESIDENT_BYTES_MIN: usize = 32 * 4096;
 /// Raw pages that are worth a write.
 const RAW_BYTES_MAX: usize = 512 * 1024;
+/// Part of the resident pages that leave between two moves.
+const TERM_PART: u64 = 4;
+/// Departures between two moves at least.
+const TERM_MIN: u64 = 512;
+/// Faults served from the pool that one from the store is taken to cost before one was measured.
+const STORE_FAULTS_GUESS: u64 = 12;
+/// A mean takes in this part of every new value.
+const MEAN_PART: i64 = 32;
+const PAGE_BYTES: usize = 4096;
 
-/// The next step of a process that holds `shares` and has to give.
-pub fn next_step(shares: &Shares) -> Step {
-    let sum = shares.resident_bytes + shares.pool_bytes;
-    let few_resident = shares.resident_bytes < sum / RESIDENT_PART_MIN;
-    let full_of_raw = shares.raw_bytes > RAW_BYTES_MAX;
-    if shares.has_store && (few_resident || full_of_raw) {
-        Step::Spill
-    } else if shares.resident_bytes > RESIDENT_BYTES_MIN.max(sum / RESIDENT_PART_MIN_ALONE) {
-        Step::SwapOut
-    } else if shares.has_store && shares.pool_bytes > 0 {
-        Step::Spill
-    } else {
-        Step::Nothing
+/// A mean in which the past fades.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mean(u64);
+
+impl Mean {
+    fn add(&mut self, value: u64) {
+        let change = (value as i64).wrapping_sub(self.0 as i64) / MEAN_PART;
+        self.0 = if self.0 == 0 { value } else { self.0.wrapping_add_signed(change) };
+    }
+}
+
+/// Faults on sampled pages that a move of the border would have changed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Evidence {
+    /// Served from the pool; with more resident memory they would not have been.
+    resident_wants: u64,
+    /// Served from the pool; with a smaller one they would have gone to the store.
+    pool_needs: u64,
+    /// Served from the store; with a larger pool they would not have been.
+    pool_wants: u64,
+}
+
+/// The border between resident and compressed memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Split {
+    /// Part of the sum that stays resident while something may be spilled, of [`PARTS`].
+    part: u32,
+    evidence: Evidence,
+    /// A fault that the pool serves, with what has to leave for it; a read from the
+    /// store; a page's share of a write. All in the caller's unit of time.
+    pool_fault: Mean,
+    store_read: Mean,
+    page_write: Mean,
+    /// Departures after which the oldest page of the pool has not been missed.
+    pool_age: Option<u64>,
+    /// Margins, in departures.
+    resident_margin: u64,
+    pool_margin: u64,
+    moves_at: u64,
+}
+
+impl Default for Split {
+    fn default() -> Self {
+        Split {
+            part: PART_FIRST,
+            evidence: Evidence::default(),
+            pool_fault: Mean::default(),
+            store_read: Mean::default(),
+            page_write: Mean::default(),
+            pool_age: None,
+            resident_margin: 0,
+            pool_margin: 0,
+            moves_at: 0,
+        }
+    }
+}
+
+impl Split {
+    /// Notes a fault that took `ticks` and was served from the pool; the page had been away for
+    /// `distance` departures.
+    pub fn pool_fault(&mut self, distance: Option<u64>, ticks: u64) {
+        self.pool_fault.add(ticks);
+        let Some(distance) = distance else { return };
+        self.evidence.resident_wants += u64::from(distance < self.resident_margin);
+        let last = self.pool_age.map(|age| age.saturating_sub(self.pool_margin));
+        self.evidence.pool_needs += u64::from(last.is_some_and(|last| distance > last));
+    }
+
+    /// Notes a fault for which the store was read for `ticks`.
+    pub fn store_fault(&mut self, distance: Option<u64>, ticks: u64) {
+        self.store_read.add(ticks);
+        let limit = self.pool_age.map(|age| age + self.pool_margin);
+        let is_near = distance.zip(limit).is_some_and(|(distance, limit)| distance < limit);
+        self.evidence.pool_wants += u64::from(is_near);
+    }
+
+    /// Notes a write of `pages` to the store that took `ticks`.
+    pub fn spilled(&mut self, pages: usize, ticks: u64) {
+        self.page_write.add(ticks / pages.max(1) as u64);
+    }
+
+    /// Whether enough pages have left for the next [`Self::move_border`].
+    pub fn is_due(&self, sampler: &Sampler<'_>) -> bool {
+        sampler.departures() >= self.moves_at
+    }
+
+    /// Moves the border as the evidence says. `oldest` are pages that have been in the pool for longest.
+    pub fn move_border(
+        &mut self,
+        shares: &Shares,
+        sampler: &Sampler<'_>,
+        mut oldest: impl Iterator<Item = u64>,
+    ) {
+        let Evidence { resident_wants, pool_needs, pool_wants } = self.evidence;
+        let resident_worth = resident_wants * self.pool_fault.0;
+        let pool_worth = pool_needs.max(pool_wants) * self.store_fault_ticks();
+        if resident_worth > pool_worth + pool_worth / 4 {
+            self.part = (self.part + PART_STEP).min(PART_MAX);
+        } else if pool_worth > resident_worth + resident_worth / 4 {
+            self.part = (self.part - PART_STEP).max(PART_MIN);
+        }
+        self.evidence = Evidence {
+            resident_wants: resident_wants / 2,
+            pool_needs: pool_needs / 2,
+            pool_wants: pool_wants / 2,
+        };
+        self.pool_age = oldest.find_map(|page| sampler.distance(page));
+        let margin_bytes = (shares.resident_bytes + shares.pool_bytes) / MARGIN_PART;
+        self.resident_margin = (margin_bytes / PAGE_BYTES) as u64;
+        let age = self.pool_age.unwrap_or(0) as u128;
+        let margin = age * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
+        self.pool_margin = margin.min(age) as u64;
+        let term = (shares.resident_bytes / PAGE_BYTES) as u64 / TERM_PART;
+        self.moves_at = sampler.departures() + term.max(TERM_MIN);
+    }
+
+    /// What a page in the store costs more than one in the pool.
+    fn store_fault_ticks(&self) -> u64 {
+        match self.store_read.0 {
+            0 => self.pool_fault.0 * STORE_FAULTS_GUESS,
+            read => read + self.page_write.0,
+        }
+    }
+
+    /// The next step of a process that holds `shares` and has to give.
+    pub fn next_step(&self, shares: &Shares) -> Step {
+        let sum = shares.resident_bytes + shares.pool_bytes;
+        let few_resident = shares.resident_bytes < sum / PARTS as usize * self.part as usize;
+        let full_of_raw = shares.raw_bytes > RAW_BYTES_MAX;
+        if shares.has_store && (few_resident || full_of_raw) {
+            Step::Spill
+        } else if shares.resident_bytes > RESIDENT_BYTES_MIN.max(sum / RESIDENT_PART_MIN_ALONE) {
+            Step::SwapOut
+        } else if shares.has_store && shares.pool_bytes > 0 {
+            Step::Spill
+        } else {
+            Step::Nothing
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+    use crate::sample::{SLOTS, Sample};
+    use std::vec;
 
     const MIB: usize = 1 << 20;
 
     #[test]
     fn the_pool_grows_until_few_pages_are_resident() {
+        let split = Split::default();
         let mut shares = Shares { resident_bytes: 8 * MIB, has_store: true, ..Shares::default() };
-        assert_eq!(next_step(&shares), Step::SwapOut);
+        assert_eq!(split.next_step(&shares), Step::SwapOut);
         shares.pool_bytes = 70 * MIB;
-        assert_eq!(next_step(&shares), Step::Spill);
+        assert_eq!(split.next_step(&shares), Step::Spill);
         shares.has_store = false;
-        assert_eq!(next_step(&shares), Step::SwapOut);
+        assert_eq!(split.next_step(&shares), Step::SwapOut);
         shares.pool_bytes = 200 * MIB;
-        assert_eq!(next_step(&shares), Step::Nothing);
+        assert_eq!(split.next_step(&shares), Step::Nothing);
     }
 
     #[test]
     fn raw_pages_leave_at_once() {
         let shares =
             Shares { resident_bytes: 8 * MIB, raw_bytes: MIB, pool_bytes: MIB, has_store: true };
-        assert_eq!(next_step(&shares), Step::Spill);
+        assert_eq!(Split::default().next_step(&shares), Step::Spill);
     }
 
     #[test]
     fn the_last_pages_stay() {
         let shares = Shares { resident_bytes: 4096, ..Shares::default() };
-        assert_eq!(next_step(&shares), Step::Nothing);
+        assert_eq!(Split::default().next_step(&shares), Step::Nothing);
+    }
+
+    /// Moves the border of a process whose pages all left in order, `missed` of which come back.
+    fn border_after(missed: impl Fn(u64) -> bool, from_store: bool) -> u32 {
+        let shares = Shares {
+            resident_bytes: 4 * MIB,
+            pool_bytes: 4 * MIB,
+            has_store: true,
+            ..Shares::default()
+        };
+        let mut slots = vec![Sample::default(); SLOTS];
+        let mut sampler = Sampler::new(&mut slots, 1000);
+        let mut split = Split::default();
+        (0..2000).for_each(|page| sampler.leaves(page));
+        split.spilled(64, 640);
+        split.move_border(&shares, &sampler, 0..2000);
+        for page in (0..2000).filter(|&page| missed(page)) {
+            match from_store {
+                true => split.store_fault(sampler.distance(page), 1000),
+                false => split.pool_fault(sampler.distance(page), 100),
+            }
+        }
+        split.move_border(&shares, &sampler, 0..2000);
+        split.part
+    }
+
+    #[test]
+    fn the_border_follows_what_is_missed() {
+        assert_eq!(border_after(|_| false, false), PART_FIRST);
+        // Missed just after they left: more of them should have stayed.
+        assert_eq!(border_after(|page| page > 1900, false), PART_FIRST + PART_STEP);
+        // Wanted when they were about to be spilled, or just had been.
+        assert_eq!(border_after(|page| page < 100, true), PART_FIRST - PART_STEP);
     }
 }

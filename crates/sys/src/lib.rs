@@ -14,6 +14,7 @@ pub mod file;
 pub mod lock;
 pub mod mapping;
 pub mod process;
+pub mod processor;
 pub mod signal;
 pub mod syscall;
 pub mod userfaultfd;
