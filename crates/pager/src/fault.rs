@@ -5,6 +5,7 @@
 //! program with one call.
 
 use zpager_cache::{Entry, Lost, State};
+use zpager_policy::Window;
 use zpager_sys::processor::ticks;
 use zpager_sys::signal::{self, Action};
 use zpager_sys::{Errno, PAGE_BYTES, process};
@@ -45,12 +46,37 @@ impl Process {
             self.forget(page..page + 1);
         }
         let budget_pages = self.control.settings.budget_bytes / PAGE_BYTES as u64;
-        let window = (thread.ahead.window(page) as u64).min((budget_pages / WINDOW_PART).max(1));
-        let brought = self.bring_in(page, window.min(region.end - page) as usize);
-        thread.ahead.fetched(page, brought);
+        let is_spilled = matches!(entry.state(), State::Spilled { .. });
+        let most = (budget_pages / WINDOW_PART).max(1);
+        let (first, pages) = match thread.ahead.window(page, is_spilled, |page| self.came_lately(page)) {
+            Window::Up(pages) => (page, most.min(pages as u64).min(region.end - page)),
+            Window::Down(pages) => {
+                self.window_below(page, most.min(pages as u64).min(page + 1 - region.start))
+            }
+        };
+        let brought = self.bring_in(first, pages as usize);
+        thread.ahead.fetched(first, brought);
         count(&self.control.counters.prefetched_pages, brought.saturating_sub(1));
         self.publish();
         true
+    }
+
+    fn came_lately(&self, page: u64) -> bool {
+        match self.cache.index.get(page).state() {
+            State::Resident { turn } => self.clock.is_young(turn),
+            _ => false,
+        }
+    }
+
+    /// The pages, at most `most`, that end with `page` and are in the same case: the first and their count.
+    fn window_below(&self, page: u64, most: u64) -> (u64, u64) {
+        let is_fresh = self.cache.index.get(page).is_absent();
+        let is_alike = |at: &u64| {
+            let entry = self.cache.index.get(page - at);
+            !entry.is_resident() && entry.is_absent() == is_fresh
+        };
+        let pages = 1 + (1..most).take_while(is_alike).count() as u64;
+        (page + 1 - pages, pages)
     }
 
     /// Brings in pages from `page` on, all that are in the same case as the

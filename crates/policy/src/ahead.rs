@@ -1,27 +1,100 @@
 //! Fetching ahead of faults that come in order.
 //!
-//! Source: the window of mm/readahead.c, without its second, asynchronous part:
-//! a fault at the page that follows the last window doubles it, any other fault
-//! takes it back to one page.
+//! Source: mm/readahead.c of Linux, its window and its context read-ahead
+//! (`count_history_pages`), without the asynchronous part. A fault at the page
+//! that follows a thread's last window doubles it. For any other fault the
+//! neighbours tell: if the pages just before it, or just after, came in lately,
+//! the fault belongs to one of several streams that run up or down, and as many
+//! pages are fetched as came in so far, which doubles the run.
 //!
-//! Bad case: strides of more than a page.
+//! A read from the store costs nearly the same for a few pages as for one. So
+//! where pages that were fetched alone turn out to be followed by a neighbour more
+//! often than not, a stream in the store begins with several pages at once; now and
+//! then one still begins with a single page, to see whether that is still so.
+//!
+//! Bad case: strides of more than a page, until the pages between are wanted too.
 
 /// Most pages fetched for one fault.
 pub const WINDOW_MAX: usize = 64;
+/// Neighbours that came in lately before they count as a stream: two hardly ever do by chance.
+const HISTORY_MIN: usize = 2;
 
-/// What is expected of one stream of faults.
+/// Pages with which a stream in the store begins where neighbours are wanted too (page-cluster of Linux).
+const CLUSTER: usize = 8;
+/// Of so many streams one begins with a single page.
+const PROBE_EVERY: u32 = 8;
+/// Single pages after which what was learned of them counts half.
+const SINGLES_MAX: u32 = 64;
+/// Single pages before anything is learned of them.
+const SINGLES_MIN: u32 = 8;
+
+/// Pages to bring in for a fault: so many from the page on, or so many that end with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Window {
+    /// The page and those that follow it.
+    Up(usize),
+    /// The page and those before it.
+    Down(usize),
+}
+
+/// What is expected of a thread's faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ahead {
     next_page: u64,
     window: usize,
+    /// Pages fetched alone, and those of them whose neighbour was missed later.
+    singles: u32,
+    followed: u32,
+    /// Streams begun.
+    begun: u32,
 }
 
 impl Ahead {
-    /// How many pages to bring in for a fault at `page`.
-    pub fn window(&mut self, page: u64) -> usize {
+    /// What to bring in for a fault at `page`, which `is_spilled` or not; `came_lately` tells of a
+    /// neighbour whether it is resident and came in not long ago.
+    pub fn window(
+        &mut self,
+        page: u64,
+        is_spilled: bool,
+        came_lately: impl Fn(u64) -> bool,
+    ) -> Window {
         let in_order = page == self.next_page && self.window > 0;
         self.window = if in_order { (self.window * 2).min(WINDOW_MAX) } else { 1 };
-        self.window
+        if self.window == WINDOW_MAX {
+            return Window::Up(WINDOW_MAX);
+        }
+        let below = run(|at| page.checked_sub(at), &came_lately);
+        if below >= HISTORY_MIN.max(self.window) {
+            self.window = below;
+        } else if self.window == 1 {
+            let above = run(|at| page.checked_add(at), &came_lately);
+            if above >= HISTORY_MIN {
+                return Window::Down(above);
+            }
+            self.window = self.begin(is_spilled, below + above);
+        } else if below == 1 {
+            self.followed += 1;
+        }
+        Window::Up(self.window)
+    }
+
+    /// The first window of what may be a stream, next to `neighbours` pages that came in lately.
+    fn begin(&mut self, is_spilled: bool, neighbours: usize) -> usize {
+        if neighbours > 0 {
+            self.followed += 1;
+            return 1;
+        }
+        self.begun = self.begun.wrapping_add(1);
+        let is_worth = self.singles >= SINGLES_MIN && self.followed * 2 > self.singles;
+        if is_spilled && is_worth && !self.begun.is_multiple_of(PROBE_EVERY) {
+            return CLUSTER;
+        }
+        self.singles += 1;
+        if self.singles >= SINGLES_MAX {
+            self.singles /= 2;
+            self.followed /= 2;
+        }
+        1
     }
 
     /// Notes that `pages` pages from `page` on are there now.
@@ -30,29 +103,80 @@ impl Ahead {
     }
 }
 
+/// How many pages in a row came in lately, from the first neighbour on.
+fn run(neighbour: impl Fn(u64) -> Option<u64>, came_lately: impl Fn(u64) -> bool) -> usize {
+    let is_part = |at: &u64| neighbour(*at).is_some_and(&came_lately);
+    (1..=WINDOW_MAX as u64).take_while(is_part).count()
+}
+
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+    use std::collections::BTreeSet;
+
+    /// Serves faults at `pages` with everything that came kept; gives how many there were.
+    fn faults(pages: impl Iterator<Item = u64>, is_spilled: bool) -> usize {
+        let mut ahead = Ahead::default();
+        let mut resident = BTreeSet::new();
+        let mut faults = 0;
+        for page in pages {
+            if resident.contains(&page) {
+                continue;
+            }
+            faults += 1;
+            let (first, count) = match ahead.window(page, is_spilled, |page| resident.contains(&page)) {
+                Window::Up(count) => (page, count),
+                Window::Down(count) => (page + 1 - count as u64, count),
+            };
+            resident.extend(first..first + count as u64);
+            ahead.fetched(first, count);
+        }
+        faults
+    }
 
     #[test]
     fn the_window_doubles_in_order_and_collapses_otherwise() {
         let mut ahead = Ahead::default();
         let mut page = 100;
         for expected in [1, 2, 4, 8, 16, 32, 64, 64] {
-            assert_eq!(ahead.window(page), expected);
+            assert_eq!(ahead.window(page, false, |_| false), Window::Up(expected));
             ahead.fetched(page, expected);
             page += expected as u64;
         }
-        assert_eq!(ahead.window(7), 1);
+        assert_eq!(ahead.window(7, false, |_| false), Window::Up(1));
     }
 
     #[test]
     fn a_window_cut_short_goes_on_from_where_it_ended() {
         let mut ahead = Ahead::default();
-        assert_eq!(ahead.window(10), 1);
+        assert_eq!(ahead.window(10, false, |_| false), Window::Up(1));
         ahead.fetched(10, 1);
-        assert_eq!(ahead.window(11), 2);
+        assert_eq!(ahead.window(11, false, |_| false), Window::Up(2));
         ahead.fetched(11, 1);
-        assert_eq!(ahead.window(12), 4);
+        assert_eq!(ahead.window(12, false, |_| false), Window::Up(4));
+    }
+
+    #[test]
+    fn streams_are_told_apart_and_may_run_down() {
+        assert!(faults(1000..2000, false) < 25);
+        assert!(faults((1000..2000).rev(), false) < 25);
+        let three = (0..1000u64).flat_map(|at| [10_000 + at, 30_000 - at, 50_000 + at]);
+        assert!(faults(three, false) < 75);
+    }
+
+    #[test]
+    fn pages_at_random_are_fetched_alone() {
+        let scattered = (0..500u64).map(|at| at * 7919 % 100_003);
+        assert_eq!(faults(scattered.clone(), false), 500);
+        assert_eq!(faults(scattered, true), 500);
+    }
+
+    #[test]
+    fn short_streams_in_the_store_begin_with_several_pages() {
+        let rows = |at: u64| (0..8).map(move |column| at * 1000 + column);
+        let apart = faults((0..100).flat_map(rows), false);
+        let together = faults((0..100).flat_map(rows), true);
+        assert!(together * 2 < apart, "{together} and {apart}");
     }
 }

@@ -51,6 +51,16 @@ impl Clock {
         self.mark
     }
 
+    /// The mark of a page that is taken for older than all that come in from now on.
+    pub fn old_mark(&self) -> u16 {
+        self.mark.wrapping_sub(MARKS_MIN)
+    }
+
+    /// Whether a page that came in at `mark` is still kept for its age alone.
+    pub fn is_young(&self, mark: u16) -> bool {
+        self.mark.wrapping_sub(mark) < MARKS_MIN
+    }
+
     /// Chooses pages to leave, in ascending runs, and gives how many were written to `victims`.
     pub fn take(&mut self, residents: &impl Residents, victims: &mut [u64]) -> usize {
         let steps_max = residents.count() * u64::from(ROUNDS_MAX) + victims.len() as u64;
@@ -63,7 +73,7 @@ impl Clock {
             match residents.next(self.hand) {
                 Found::Page(page, mark) => {
                     self.hand = page + 1;
-                    if rounds >= ROUNDS_MAX || self.mark.wrapping_sub(mark) >= MARKS_MIN {
+                    if rounds >= ROUNDS_MAX || !self.is_young(mark) {
                         victims[count] = page;
                         count += 1;
                     }

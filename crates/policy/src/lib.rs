@@ -7,7 +7,7 @@ mod clock;
 mod sample;
 mod split;
 
-pub use ahead::{Ahead, WINDOW_MAX};
+pub use ahead::{Ahead, WINDOW_MAX, Window};
 pub use clock::{Clock, Found, Residents};
 pub use sample::{SLOTS, Sample, Sampler};
 pub use split::{Shares, Split, Step};
