@@ -7,10 +7,10 @@
 //! Out: a page is looked at for equal words, goes through the codec, and lies in
 //! the pool until it is the oldest. In: the bytes are decoded and freed; a page
 //! never has two copies. Incompressible pages lie raw in the pool and leave it
-//! first, as RAM gains nothing by holding them so.
+//! first, as RAM gains nothing by holding them so. After many of them in a row the
+//! codec only samples what follows.
 //!
-//! Bad case: a program that only ever touches incompressible pages; it pays the
-//! codec for nothing.
+//! Bad case: single compressible pages among many that are not.
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +28,10 @@ use crate::order::{Order, Ordered};
 
 /// A page that does not become shorter than this is kept raw.
 const COMPRESSED_BYTES_MAX: usize = 4096 * 15 / 16;
+/// Pages in a row that do not shrink before not all are tried.
+const IN_VAIN_MAX: u32 = 32;
+/// Of which then one in so many is.
+const TRY_EVERY: u32 = 8;
 /// Address space of a pool for each byte of RAM that it may hold.
 const POOL_SPACE_FACTOR: usize = 4;
 /// Longest address space of a pool, in which handles still tell every place apart.
@@ -149,6 +153,8 @@ pub struct Cache<M: SpaceSource, B> {
     leaving: M::Space,
     blocks: M::Space,
     full_pause: u32,
+    /// Pages in a row that did not shrink, or were not tried.
+    in_vain: u32,
     fixed_bytes: usize,
 }
 
@@ -185,6 +191,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             leaving: source.reserve(leaving_bytes)?,
             blocks: source.reserve(READ_BYTES)?,
             full_pause: 0,
+            in_vain: 0,
             fixed_bytes: size_of::<Self>()
                 + scratch_bytes(codec)
                 + 2 * BLOCK_BYTES
@@ -235,7 +242,12 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 bytes_mut(&self.scratch, self.scratch.bytes()),
             )
         };
-        match compress(self.codec, page, output, scratch) {
+        let compressed = match self.is_worth_trying() {
+            true => compress(self.codec, page, output, scratch),
+            false => None,
+        };
+        self.in_vain = if compressed.is_some() { 0 } else { self.in_vain.saturating_add(1) };
+        match compressed {
             Some(len) => match self.place(number, self.codec, &output[..len]) {
                 true => Placed::Compressed(len),
                 false => Placed::NoRoom,
@@ -245,6 +257,11 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 false => Placed::NoRoom,
             },
         }
+    }
+
+    /// Whether the codec is worth its time: where page after page did not shrink, only some are tried.
+    fn is_worth_trying(&self) -> bool {
+        self.in_vain < IN_VAIN_MAX || self.in_vain.is_multiple_of(TRY_EVERY)
     }
 
     fn enter(&mut self, number: PageNumber, state: State) {
@@ -628,12 +645,12 @@ fn sweep<M: SpaceSource>(
     mut relocate: impl FnMut(Handle, usize) -> Option<Handle>,
 ) {
     order.sweep(|ordered, mark| {
-        let (entry, codec, len, handle) = in_pool(index, ordered, raw)?;
+        let (entry, _, len, handle) = in_pool(index, ordered, raw)?;
         if entry.mark() == mark {
             return None;
         }
         let handle = relocate(handle, len).unwrap_or(handle);
-        let kept = Entry::new(State::Compressed { codec, len, handle }).with_mark(mark);
+        let kept = entry.at(handle).with_mark(mark);
         let entered = index.set(ordered.page(), kept);
         debug_assert!(entered, "a compressed page is in the index");
         Some(Ordered::new(ordered.page(), handle))

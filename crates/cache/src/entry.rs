@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! bits 0..3   state
-//! resident    8..24  turn of the clock at which it came in
-//! same-filled 8..40  number of the value
-//! compressed  3..7   codec   7..20 length   20..56 handle in the pool   63 mark of its order
+//! resident    8..24  turn of the clock at which it came in              61..63 heat
+//! same-filled 8..40  number of the value                    56..61 left  61..63 heat
+//! compressed  3..7   codec   7..20 length   20..56 handle   56..61 left  61..63 heat
+//!             63     mark of its order
 //! spilled     3..7   codec   7..60 place in the store
 //! ```
 //! Zero is a page that was never written or was given back by the program, so
@@ -54,6 +55,22 @@ pub enum State {
     },
 }
 
+/// What is remembered of a page while it is in RAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct History {
+    /// When it left resident memory, modulo [`History::TIMES`], in units of the caller's.
+    pub left: u8,
+    /// How often it was wanted again soon, at most [`History::HEAT_MAX`].
+    pub heat: u8,
+}
+
+impl History {
+    /// Times that are told apart.
+    pub const TIMES: u8 = 1 << (HEAT_AT - LEFT_AT);
+    /// The hottest.
+    pub const HEAT_MAX: u8 = 3;
+}
+
 const TAG_BITS: u32 = 3;
 const RESIDENT: u64 = 1;
 const SAME_FILLED: u64 = 2;
@@ -63,9 +80,13 @@ const CODEC_AT: u32 = 3;
 const LEN_AT: u32 = 7;
 const HANDLE_AT: u32 = 20;
 const VALUE_AT: u32 = 8;
-const MARK: u64 = 1 << 63;
+const LEFT_AT: u32 = 56;
+const HEAT_AT: u32 = 61;
+const HISTORY: u64 = (1 << MARK_AT) - (1 << LEFT_AT);
+const MARK_AT: u32 = 63;
+const MARK: u64 = 1 << MARK_AT;
 
-const _: () = assert!(HANDLE_AT + Handle::BITS < 64 && LEN_AT + Place::BITS <= 64);
+const _: () = assert!(HANDLE_AT + Handle::BITS <= LEFT_AT && LEN_AT + Place::BITS <= 64);
 
 impl Entry {
     /// A page that reads as zeros.
@@ -97,7 +118,7 @@ impl Entry {
             COMPRESSED => State::Compressed {
                 codec: self.codec(),
                 len: (self.0 >> LEN_AT) as usize & ((1 << (HANDLE_AT - LEN_AT)) - 1),
-                handle: Handle::from_raw((self.0 & !MARK) >> HANDLE_AT),
+                handle: Handle::from_raw((self.0 & ((1 << LEFT_AT) - 1)) >> HANDLE_AT),
             },
             SPILLED => {
                 State::Spilled { codec: self.codec(), place: Place::from_raw(self.0 >> LEN_AT) }
@@ -109,6 +130,32 @@ impl Entry {
     fn codec(self) -> CodecId {
         let number = (self.0 >> CODEC_AT) as u8 & 0xf;
         CodecId::try_from(number).expect("an entry names a codec that exists")
+    }
+
+    /// The same entry of a page in RAM with another history.
+    #[must_use]
+    pub fn with_history(self, history: History) -> Entry {
+        debug_assert!(self.0 & ((1 << TAG_BITS) - 1) != SPILLED, "its place takes the room");
+        let bits = u64::from(history.left % History::TIMES) << LEFT_AT
+            | u64::from(history.heat.min(History::HEAT_MAX)) << HEAT_AT;
+        Entry(self.0 & !HISTORY | bits)
+    }
+
+    /// What is remembered of the page: nothing unless it is in RAM.
+    pub fn history(self) -> History {
+        match self.0 & ((1 << TAG_BITS) - 1) {
+            RESIDENT | SAME_FILLED | COMPRESSED => History {
+                left: (self.0 >> LEFT_AT) as u8 % History::TIMES,
+                heat: (self.0 >> HEAT_AT) as u8 & History::HEAT_MAX,
+            },
+            _ => History::default(),
+        }
+    }
+
+    /// The same entry of a compressed page, whose bytes lie at `handle` now.
+    pub(crate) fn at(self, handle: Handle) -> Entry {
+        let bits = ((1 << Handle::BITS) - 1) << HANDLE_AT;
+        Entry(self.0 & !bits | handle.raw() << HANDLE_AT)
     }
 
     /// The same entry of a compressed page with the mark set or not.
@@ -160,11 +207,28 @@ mod tests {
         }
 
         #[test]
-        fn a_mark_changes_nothing_else(raw in 0u64..1 << Handle::BITS, mark: bool) {
-            let handle = Handle::from_raw(raw);
-            let state = State::Compressed { codec: CodecId::Lz4, len: 4096, handle };
-            let entry = Entry::new(state).with_mark(!mark).with_mark(mark);
-            prop_assert_eq!((entry.state(), entry.mark()), (state, mark));
+        fn a_mark_and_a_history_change_nothing_else(
+            raw in 0u64..1 << Handle::BITS,
+            moved in 0u64..1 << Handle::BITS,
+            left in 0..History::TIMES,
+            heat in 0..=History::HEAT_MAX,
+            mark: bool,
+        ) {
+            let [handle, moved] = [raw, moved].map(Handle::from_raw);
+            let history = History { left, heat };
+            let of = |handle| State::Compressed { codec: CodecId::Lz4, len: 4096, handle };
+            let entry = Entry::new(of(handle)).with_history(History { left: !left, heat: !heat });
+            let entry = entry.with_mark(!mark).with_history(history).with_mark(mark);
+            prop_assert_eq!((entry.state(), entry.mark(), entry.history()), (of(handle), mark, history));
+            let entry = entry.at(moved);
+            prop_assert_eq!((entry.state(), entry.mark(), entry.history()), (of(moved), mark, history));
+        }
+
+        #[test]
+        fn a_resident_page_has_a_history(turn: u16, heat in 0..=History::HEAT_MAX) {
+            let history = History { left: 0, heat };
+            let entry = Entry::new(State::Resident { turn }).with_history(history);
+            prop_assert_eq!((entry.state(), entry.history()), (State::Resident { turn }, history));
         }
     }
 }

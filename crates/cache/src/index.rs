@@ -141,12 +141,17 @@ impl<M: SpaceSource> Index<M> {
         None
     }
 
-    /// The first resident page of `from..end`, and the turn at which it came in.
-    pub fn next_resident(&self, from: PageNumber, end: PageNumber) -> Option<(PageNumber, u16)> {
+    /// The first resident page of `from..end`, the turn at which it came in, and its heat.
+    pub fn next_resident(
+        &self,
+        from: PageNumber,
+        end: PageNumber,
+    ) -> Option<(PageNumber, u16, u8)> {
         let mut at = from;
         while let Some(page) = self.next_known(at, end) {
-            if let State::Resident { turn } = self.get(page).state() {
-                return Some((page, turn));
+            let entry = self.get(page);
+            if let State::Resident { turn } = entry.state() {
+                return Some((page, turn, entry.history().heat));
             }
             at = page + 1;
         }

@@ -18,5 +18,5 @@ mod index;
 mod order;
 
 pub use cache::{Cache, Lost, Placed, Reads, SpillError, Spilled, Store};
-pub use entry::{Entry, PageNumber, State};
+pub use entry::{Entry, History, PageNumber, State};
 pub use index::{Index, PAGE_NUMBER_END};

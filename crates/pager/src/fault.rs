@@ -4,7 +4,7 @@
 //! neighbours as the window allows are decoded into one buffer and put into the
 //! program with one call.
 
-use zpager_cache::{Entry, Lost, State};
+use zpager_cache::{Entry, History, Lost, State};
 use zpager_policy::Window;
 use zpager_sys::processor::ticks;
 use zpager_sys::signal::{self, Action};
@@ -48,12 +48,13 @@ impl Process {
         let budget_pages = self.control.settings.budget_bytes / PAGE_BYTES as u64;
         let is_spilled = matches!(entry.state(), State::Spilled { .. });
         let most = (budget_pages / WINDOW_PART).max(1);
-        let (first, pages) = match thread.ahead.window(page, is_spilled, |page| self.came_lately(page)) {
-            Window::Up(pages) => (page, most.min(pages as u64).min(region.end - page)),
-            Window::Down(pages) => {
-                self.window_below(page, most.min(pages as u64).min(page + 1 - region.start))
-            }
-        };
+        let (first, pages) =
+            match thread.ahead.window(page, is_spilled, |page| self.came_lately(page)) {
+                Window::Up(pages) => (page, most.min(pages as u64).min(region.end - page)),
+                Window::Down(pages) => {
+                    self.window_below(page, most.min(pages as u64).min(page + 1 - region.start))
+                }
+            };
         let brought = self.bring_in(first, pages as usize);
         thread.ahead.fetched(first, brought);
         count(&self.control.counters.prefetched_pages, brought.saturating_sub(1));
@@ -63,7 +64,7 @@ impl Process {
 
     fn came_lately(&self, page: u64) -> bool {
         match self.cache.index.get(page).state() {
-            State::Resident { turn } => self.clock.is_young(turn),
+            State::Resident { turn } => self.clock.came_lately(turn),
             _ => false,
         }
     }
@@ -102,7 +103,7 @@ impl Process {
 
     fn bring_in_fresh(&mut self, page: u64, pages: usize) -> usize {
         count(&self.control.counters.fresh_faults, 1);
-        self.put(page, self.zeros.base(), pages);
+        self.put(page, self.zeros.base(), pages, &[0; BATCH_PAGES]);
         pages
     }
 
@@ -110,6 +111,7 @@ impl Process {
     fn bring_in_swapped(&mut self, page: u64, pages: usize, began: u64) -> usize {
         self.incoming_pages_max = self.incoming_pages_max.max(pages);
         let incoming = &mut Self::pages_of(&self.incoming)[..pages];
+        let heats = self.heats(page, pages);
         let distance = self.sampler.distance(page);
         let asked = ticks();
         let reads = match self.cache.swap_in(page, incoming) {
@@ -127,7 +129,7 @@ impl Process {
         count(&counters.swapped_in_pages, reads.pages);
         count(&counters.store_reads, reads.reads as usize);
         count(&counters.store_read_bytes, reads.read_bytes);
-        self.put(page, self.incoming.base(), reads.pages);
+        self.put(page, self.incoming.base(), reads.pages, &heats);
         if !from_store {
             let taken = ticks().wrapping_add(self.spill_ticks).wrapping_sub(began);
             self.split.pool_fault(distance, taken);
@@ -135,8 +137,29 @@ impl Process {
         reads.pages
     }
 
-    /// Puts copies of `pages` pages from `source` in at `page`, and notes them as resident.
-    pub(crate) fn put(&mut self, page: u64, source: *const u8, pages: usize) {
+    /// How hot the pages from `page` on are that are wanted again now.
+    fn heats(&self, page: u64, pages: usize) -> [u8; BATCH_PAGES] {
+        let mut heats = [0; BATCH_PAGES];
+        for (heat, page) in heats[..pages].iter_mut().zip(page..) {
+            let entry = self.cache.index.get(page);
+            let history = entry.history();
+            // What came back from the store was away for long.
+            if !matches!(entry.state(), State::Spilled { .. }) {
+                *heat = self.clock.heat(history.left, history.heat, History::TIMES);
+            }
+        }
+        heats
+    }
+
+    /// Puts copies of `pages` pages from `source` in at `page`, and notes them as resident, as hot
+    /// as `heats` says.
+    pub(crate) fn put(
+        &mut self,
+        page: u64,
+        source: *const u8,
+        pages: usize,
+        heats: &[u8; BATCH_PAGES],
+    ) {
         let mut done = 0;
         let mut tries = 0;
         let mut most = pages;
@@ -166,18 +189,19 @@ impl Process {
                 Err(error) => self.fail(error, target),
             };
             for at in done..done + step {
-                self.note_resident(page + at as u64);
+                self.note_resident(page + at as u64, heats[at]);
             }
             done += step;
         }
     }
 
     /// Notes that a page is there.
-    pub(crate) fn note_resident(&mut self, page: u64) {
+    pub(crate) fn note_resident(&mut self, page: u64, heat: u8) {
         if self.cache.index.get(page).is_resident() {
             return;
         }
         let entry = Entry::new(State::Resident { turn: self.clock.mark() });
+        let entry = entry.with_history(History { left: 0, heat });
         // Without room in the index the page stays where it is for good.
         if self.cache.index.set(page, entry) {
             self.resident_pages += 1;

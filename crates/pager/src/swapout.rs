@@ -7,8 +7,8 @@
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
 
-use zpager_cache::{Entry, Placed, SpillError, State};
-use zpager_policy::{Found, Residents, Shares, Step};
+use zpager_cache::{Entry, History, Placed, SpillError, State};
+use zpager_policy::{Age, Found, Residents, Shares, Step};
 use zpager_sys::processor::ticks;
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, PAGE_BYTES};
@@ -49,9 +49,9 @@ impl Residents for View<'_> {
             }
             match process.cache.index.next_resident(from, region.end) {
                 None => at += 1,
-                Some((page, mark)) => match process.hold_end(page) {
+                Some((page, mark, heat)) => match process.hold_end(page) {
                     Some(end) => from = end,
-                    None => return Found::Page(page, mark),
+                    None => return Found::Page(page, Age { mark, heat }),
                 },
             }
             if from >= region.end {
@@ -273,6 +273,7 @@ impl Process {
         let counters = &self.control.counters;
         let (mut out, mut filled, mut raw, mut compressed, mut bytes) = (0, 0, 0, 0, 0);
         for (place, &page) in lifted.iter().enumerate() {
+            let heat = self.cache.index.get(page).history().heat;
             match self.cache.swap_out(page, &staging[place]) {
                 Placed::SameFilled => filled += 1,
                 Placed::Incompressible => raw += 1,
@@ -284,11 +285,11 @@ impl Process {
                     self.resident_pages -= 1;
                     let emptied = self.cache.index.set(page, Entry::ABSENT);
                     debug_assert!(emptied, "clearing needs no room");
-                    self.put(page, staging[place].0.as_ptr(), 1);
+                    self.put(page, staging[place].0.as_ptr(), 1, &[heat; BATCH_PAGES]);
                     continue;
                 }
             }
-            self.sampler.leaves(page);
+            self.remember(page, heat);
             self.resident_pages -= 1;
             self.shared_bytes = self.shared_bytes.saturating_sub(PAGE_BYTES);
             out += 1;
@@ -301,6 +302,15 @@ impl Process {
         if !lifted.is_empty() {
             self.staging.release(0, lifted.len() * PAGE_BYTES);
         }
+    }
+
+    /// Remembers when a page left, and what it was like.
+    fn remember(&mut self, page: u64, heat: u8) {
+        self.sampler.leaves(page);
+        let history = History { left: self.clock.time(History::TIMES), heat };
+        let entry = self.cache.index.get(page).with_history(history);
+        let entered = self.cache.index.set(page, entry);
+        debug_assert!(entered, "a page that is away has an entry");
     }
 
     /// Gives pages back until the run fits its budget, because the supervisor asked.

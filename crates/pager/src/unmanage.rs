@@ -65,7 +65,7 @@ impl Process {
                 for (at, _) in
                     present[..length].iter().enumerate().filter(|(_, byte)| **byte & 1 == 1)
                 {
-                    self.note_resident(from + at as u64);
+                    self.note_resident(from + at as u64, 0);
                 }
             }
             from += length as u64;

@@ -125,10 +125,11 @@ mod tests {
                 continue;
             }
             faults += 1;
-            let (first, count) = match ahead.window(page, is_spilled, |page| resident.contains(&page)) {
-                Window::Up(count) => (page, count),
-                Window::Down(count) => (page + 1 - count as u64, count),
-            };
+            let (first, count) =
+                match ahead.window(page, is_spilled, |page| resident.contains(&page)) {
+                    Window::Up(count) => (page, count),
+                    Window::Down(count) => (page + 1 - count as u64, count),
+                };
             resident.extend(first..first + count as u64);
             ahead.fetched(first, count);
         }

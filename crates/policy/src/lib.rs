@@ -8,6 +8,6 @@ mod sample;
 mod split;
 
 pub use ahead::{Ahead, WINDOW_MAX, Window};
-pub use clock::{Clock, Found, Residents};
+pub use clock::{Age, Clock, Found, Residents};
 pub use sample::{SLOTS, Sample, Sampler};
 pub use split::{Shares, Split, Step};

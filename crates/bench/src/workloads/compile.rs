@@ -15,7 +15,7 @@ use fastrand::Rng;
 use super::{Job, Preparation, Workload, missing_command, plain_job, program};
 
 /// Functions of the made unit at scale 1.
-const FUNCTIONS: u64 = 2_000;
+const FUNCTIONS: u64 = 1_000;
 /// Functions that one function may call lie this close before it.
 const CALL_DISTANCE: u64 = 200;
 

@@ -289,7 +289,7 @@ impl Process {
     /// Forgets resident pages that the kernel no longer has.
     fn forget_missing(&mut self, pages: Pages) {
         let mut from = pages.start;
-        while let Some((page, _)) = self.cache.index.next_resident(from, pages.end) {
+        while let Some((page, ..)) = self.cache.index.next_resident(from, pages.end) {
             if !self.is_present(page) {
                 self.forget(page..page + 1);
             }
