@@ -54,7 +54,6 @@ fn same_filled_pages_need_no_store() {
 }
 
 #[test]
-#[ignore = "clusters are used again only when they are empty"]
 fn the_file_is_used_again() {
     let managed = compare(&field("64", "noise", "20"), &Setup::of_mib(24));
     let stats = &managed.stats;
@@ -116,7 +115,6 @@ fn a_store_that_is_full_loses_nothing() {
 
 /// Gives up quietly where a file system cannot be mounted.
 #[test]
-#[ignore = "with a full file system every spill is tried anew, which takes minutes"]
 fn a_file_system_that_is_full_loses_nothing() {
     let directory = places::scratch();
     let disk = directory.path().join("small");

@@ -12,6 +12,7 @@
 //!
 //! Bad case: single compressible pages among many that are not.
 
+mod cleaning;
 #[cfg(test)]
 mod tests;
 
@@ -23,8 +24,11 @@ use zpager_store::{
 
 use crate::entry::{Entry, PageNumber, State};
 use crate::fills::Fills;
+use crate::held::Held;
 use crate::index::Index;
 use crate::order::{Order, Ordered};
+pub use cleaning::Cleaned;
+use cleaning::Waiting;
 
 /// A page that does not become shorter than this is kept raw.
 const COMPRESSED_BYTES_MAX: usize = 4096 * 15 / 16;
@@ -48,6 +52,9 @@ const RECORDS_MAX: usize = WRITE_BYTES_MIN / 16;
 const RUN_MAX: usize = 64;
 /// Spills not even tried after the store was found full, as looking for room costs a walk.
 const FULL_PAUSE: u32 = 256;
+/// The same after a write failed, at first; twice as many after each further failure, up to a bound.
+const FAILURE_PAUSE: u32 = 64;
+const FAILURE_PAUSE_MAX: u32 = 1 << 16;
 
 /// The way to a store.
 #[derive(Debug, Clone, Copy)]
@@ -117,6 +124,29 @@ pub enum SpillError {
     Io(Errno),
 }
 
+/// Spills that are not tried, because one failed.
+#[derive(Debug)]
+struct Pause {
+    left: u32,
+    /// How long the pause after the next failed write is.
+    after_failure: u32,
+    /// Why.
+    error: SpillError,
+}
+
+impl Pause {
+    const NONE: Pause = Pause { left: 0, after_failure: FAILURE_PAUSE, error: SpillError::Nothing };
+
+    fn begin(&mut self, error: SpillError) {
+        self.error = error;
+        self.left = FULL_PAUSE;
+        if let SpillError::Io(_) = error {
+            self.left = self.after_failure;
+            self.after_failure = (self.after_failure * 2).min(FAILURE_PAUSE_MAX);
+        }
+    }
+}
+
 /// A page on its way to the store, whose entry says already that it is there.
 #[derive(Clone, Copy)]
 struct Leaving {
@@ -152,9 +182,14 @@ pub struct Cache<M: SpaceSource, B> {
     batch: M::Space,
     leaving: M::Space,
     blocks: M::Space,
-    full_pause: u32,
     /// Pages in a row that did not shrink, or were not tried.
     in_vain: u32,
+    /// What is held of each cluster.
+    held: Held<M::Space>,
+    /// What cleaning found.
+    found: M::Space,
+    waiting: Waiting,
+    pause: Pause,
     fixed_bytes: usize,
 }
 
@@ -173,6 +208,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         let leaving_bytes = RECORDS_MAX * size_of::<Leaving>();
         let store_buffers =
             if store.is_some() { CLUSTER_BYTES + READ_BYTES + leaving_bytes } else { 0 };
+        let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
+        let held_bytes = Held::bytes_for(clusters).max(BLOCK_BYTES);
         let pool_space_bytes =
             pool_bytes_max.saturating_mul(POOL_SPACE_FACTOR).min(POOL_SPACE_BYTES_MAX);
         Some(Cache {
@@ -190,8 +227,11 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             batch: source.reserve(CLUSTER_BYTES)?,
             leaving: source.reserve(leaving_bytes)?,
             blocks: source.reserve(READ_BYTES)?,
-            full_pause: 0,
             in_vain: 0,
+            held: Held::new(source.reserve(held_bytes)?),
+            found: source.reserve(Waiting::BYTES)?,
+            waiting: Waiting::default(),
+            pause: Pause::NONE,
             fixed_bytes: size_of::<Self>()
                 + scratch_bytes(codec)
                 + 2 * BLOCK_BYTES
@@ -216,6 +256,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             + self.pool.metadata_bytes()
             + self.compressed.metadata_bytes()
             + self.raw.metadata_bytes()
+            + self.held.metadata_bytes()
+            + self.waiting.metadata_bytes()
             + self.fixed_bytes
     }
 
@@ -460,8 +502,9 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             State::Compressed { .. } => self.leave_pool(entry),
             State::Spilled { place, .. } => {
                 let Some(store) = &self.store else { return };
+                self.held.remove(place);
                 if store.clusters.drop_reference(place.cluster(), &store.blocks) {
-                    self.full_pause = 0;
+                    self.pause.left = 0;
                 }
             }
         }
@@ -502,9 +545,9 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     /// [`SpillError`]; all pages are then where they were.
     pub fn spill(&mut self) -> Result<Spilled, SpillError> {
         let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
-        if self.full_pause > 0 {
-            self.full_pause -= 1;
-            return Err(SpillError::Full);
+        if self.pause.left > 0 {
+            self.pause.left -= 1;
+            return Err(self.pause.error);
         }
         if self.pool.payload_bytes() < WRITE_BYTES_MIN {
             return Err(SpillError::Nothing);
@@ -519,7 +562,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             )
         };
         let Some(batch) = Batch::begin(store.clusters, buffer) else {
-            self.full_pause = FULL_PAUSE;
+            self.pause.begin(SpillError::Full);
             return Err(SpillError::Full);
         };
         let mut gathered = Gathered { batch, leaving, count: 0, start_bytes: 0 };
@@ -538,7 +581,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         };
         match outcome {
             Ok(written_bytes) => {
-                leaving[..count].iter().for_each(|left| self.leave_pool(left.pooled));
+                self.pause = Pause::NONE;
+                leaving[..count].iter().for_each(|left| self.arrive(left));
                 if self.pool.should_compact() {
                     self.compact();
                 }
@@ -547,8 +591,19 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             }
             Err(error) => {
                 leaving[..count].iter().for_each(|left| self.stay(*left));
+                if let SpillError::Io(_) = error {
+                    self.pause.begin(error);
+                }
                 Err(error)
             }
+        }
+    }
+
+    /// A page has been written: it leaves the pool.
+    fn arrive(&mut self, left: &Leaving) {
+        self.leave_pool(left.pooled);
+        if let State::Spilled { place, .. } = self.index.get(left.page).state() {
+            self.held.add(place);
         }
     }
 

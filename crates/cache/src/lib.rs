@@ -14,9 +14,10 @@
 mod cache;
 mod entry;
 mod fills;
+mod held;
 mod index;
 mod order;
 
-pub use cache::{Cache, Lost, Placed, Reads, SpillError, Spilled, Store};
+pub use cache::{Cache, Cleaned, Lost, Placed, Reads, SpillError, Spilled, Store};
 pub use entry::{Entry, History, PageNumber, State};
 pub use index::{Index, PAGE_NUMBER_END};

@@ -81,6 +81,40 @@ fn a_page_at_its_old_place_leaves_once() {
     model::run(setting, [out, there, and_back, there, and_back, Step::Spill]);
 }
 
+/// What is alive in two clusters with holes is gathered into one: by one process, by one whose
+/// relative has records there, by one whose relative is gone, and in a store that fails.
+#[test]
+fn what_is_gathered_is_what_it_was() {
+    let (noise, mixed) = (3, 7);
+    let fill = |kind| {
+        let out = |from| Step::SwapOut { from, count: 64, kind };
+        [out(0), Step::Spill, out(64), Step::Spill, out(128), Step::Spill]
+    };
+    let holes = [2, 66, 130].map(|from| Step::Forget { from, count: 50 });
+    let more = [
+        Step::SwapOut { from: 300, count: 64, kind: noise },
+        Step::Spill,
+        Step::SwapOut { from: 400, count: 64, kind: noise },
+        Step::Spill,
+        Step::SwapIn { from: 0, count: 3 },
+    ];
+    for seed in 0..10 {
+        for (kind, one_in) in [(noise, 0), (mixed, 0), (noise, 3), (mixed, 6)] {
+            let setting = Setting { codec: CodecId::Lz4, pool_bytes_max: MIB, seed, one_in };
+            let steps =
+                |between: &[Step]| [&fill(kind)[..], &holes[..], between, &more[..]].concat();
+            model::run(setting, steps(&[]));
+            model::run(setting, steps(&[Step::Fork]));
+            model::run(setting, steps(&[Step::Fork, Step::Exit]));
+            let forked_before = [&fill(kind)[..], &[Step::Fork], &holes[..], &more[..]].concat();
+            model::run(setting, forked_before);
+        }
+        if seed == 0 {
+            assert!(model::cleanings() > 0, "nothing was gathered");
+        }
+    }
+}
+
 /// Pages as a heap has them: pointers, small numbers, text-like noise of all lengths.
 fn heap_page(seed: u64) -> Page {
     Content { kind: if seed.is_multiple_of(3) { 5 } else { 7 }, seed }.page()
@@ -195,4 +229,40 @@ fn a_full_store_that_is_emptied_takes_more() {
         swap_out(&mut cache, number, &Content { kind: 3, seed: number }.page());
     }
     cache.spill().expect("room again");
+}
+
+/// Pages that come and go at random leave holes in every cluster: the store does not grow for them.
+#[test]
+fn a_store_with_holes_is_used_again() {
+    const PAGES: u64 = 2000;
+    let mut cache = cache(CodecId::Copy, 4 * MIB, 400);
+    let mut random = random();
+    let mut contents: Vec<Option<u64>> = vec![None; PAGES as usize];
+    let (mut end_bytes, mut cleaned_pages) = (0, 0);
+    for step in 0..40_000 {
+        let number = random(PAGES);
+        let content = &mut contents[number as usize];
+        if let Some(seed) = content.take() {
+            let page = swap_in(&mut cache, number);
+            assert!(page.0 == Content { kind: 3, seed }.page().0, "page {number}");
+        } else {
+            swap_out(&mut cache, number, &Content { kind: 3, seed: step }.page());
+            *content = Some(step);
+        }
+        while cache.payload_bytes() > 2 * MIB {
+            if let Ok(cleaned) = cache.clean() {
+                cleaned_pages += cleaned.pages;
+                end_bytes = end_bytes.max(cleaned.end_bytes);
+            }
+            end_bytes = end_bytes.max(cache.spill().expect("room").end_bytes);
+        }
+    }
+    // About half of the pages are out, and some of those in the pool.
+    let live_bytes = PAGES * 4104 / 2;
+    assert!(cleaned_pages > 0 && end_bytes < live_bytes * 3, "{end_bytes} bytes for {live_bytes}");
+    for (number, content) in (0..).zip(contents) {
+        if let Some(seed) = content {
+            assert!(swap_in(&mut cache, number).0 == Content { kind: 3, seed }.page().0);
+        }
+    }
 }

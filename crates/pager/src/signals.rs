@@ -126,10 +126,20 @@ fn serve(thread: &mut Thread, address: usize, context: &Context) -> bool {
 }
 
 /// After a signal of ours the program sees no interrupted call.
-fn go_on_undisturbed(thread: &Thread, context: &mut Context) {
+fn go_on_undisturbed(thread: &mut Thread, context: &mut Context) {
     let registers = &mut context.registers;
-    if matches!(stubs::at(registers.rip), Some(At::Done(_))) && registers.rax as isize == EINTR {
-        registers.rip = stubs::for_call(registers.rip);
+    let stub = match stubs::at(registers.rip) {
+        Some(At::Done(_)) => stubs::call_before(registers.rip),
+        Some(At::Piece(true)) => {
+            thread.note_disturbed();
+            Some(stubs::to_trap())
+        }
+        _ => None,
+    };
+    if registers.rax as isize == EINTR
+        && let Some(stub) = stub
+    {
+        registers.rip = stub;
         registers.rax = thread.call;
     }
 }
@@ -153,6 +163,7 @@ impl Process {
         // In the program's terms: a call that the kernel makes again is dispatched again.
         match stubs::at(context.registers.rip) {
             Some(At::Call(address) | At::Done(address)) => context.registers.rip = address,
+            Some(At::Piece(is_made)) => self.interrupt_pieces(thread, context, is_made),
             None => {}
         }
         thread.let_go();

@@ -131,6 +131,7 @@ impl Process {
     /// Writes the oldest compressed pages to the store.
     fn spill(&mut self) -> bool {
         let began = ticks();
+        self.clean_store();
         let outcome = self.cache.spill();
         let taken = ticks().wrapping_sub(began);
         self.spill_ticks = self.spill_ticks.wrapping_add(taken);
@@ -153,6 +154,24 @@ impl Process {
                 false
             }
             Err(SpillError::NoStore | SpillError::Nothing) => false,
+        }
+    }
+
+    /// Makes room in the store where much of it holds nothing any more.
+    fn clean_store(&mut self) {
+        let counters = &self.control.counters;
+        match self.cache.clean() {
+            Ok(cleaned) => {
+                count(&counters.store_writes, 1);
+                count(&counters.store_written_bytes, cleaned.written_bytes);
+                count(&counters.store_reads, cleaned.reads as usize);
+                count(&counters.store_read_bytes, cleaned.read_bytes);
+                counters.store_file_bytes.fetch_max(cleaned.end_bytes, Relaxed);
+            }
+            Err(SpillError::Io(error)) => {
+                self.note(EventKind::StoreWriteFailed, error.0 as u64, 0);
+            }
+            Err(_) => {}
         }
     }
 

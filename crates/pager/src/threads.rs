@@ -14,6 +14,7 @@ use zpager_sys::process::thread_exists;
 use zpager_sys::signal::{AlternateStack, Mask};
 use zpager_sys::{Errno, PAGE_BYTES};
 
+use crate::calls::Continued;
 use crate::regions::Pages;
 
 /// Most threads of a process that are managed at the same time.
@@ -46,6 +47,8 @@ pub(crate) struct Thread {
     pub(crate) foreign_fault: (usize, usize),
     /// Number of the call that was last let go on in a stub.
     pub(crate) call: usize,
+    /// The call that it makes in pieces.
+    pub(crate) continued: Option<Continued>,
     holds: usize,
     held: [(u64, u64); HOLDS_MAX],
 }
@@ -133,6 +136,7 @@ impl Threads {
         thread.pending = 0;
         thread.alternate = AlternateStack::NONE;
         thread.foreign_fault = (0, 0);
+        thread.continued = None;
         thread.let_go();
         Some(thread)
     }

@@ -48,6 +48,11 @@ impl<'a> Batch<'a> {
         Some(place)
     }
 
+    /// The cluster that they will lie in.
+    pub fn cluster(&self) -> u32 {
+        self.cluster
+    }
+
     /// Records gathered so far.
     pub fn records(&self) -> u32 {
         self.records

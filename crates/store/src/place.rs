@@ -1,6 +1,7 @@
 //! The address of a record in a store.
 
-use crate::{CLUSTER_BYTES, record::RECORD_BYTES_MAX};
+use crate::CLUSTER_BYTES;
+use crate::record::{RECORD_BYTES_MAX, record_bytes};
 
 /// Records start at multiples of so many bytes.
 pub(crate) const GRAIN_BYTES: usize = 8;
@@ -47,6 +48,11 @@ impl Place {
     #[expect(clippy::len_without_is_empty, reason = "a record is never empty")]
     pub const fn len(self) -> usize {
         (self.0 & ((1 << LEN_BITS) - 1)) as usize + 1
+    }
+
+    /// Bytes that the record takes of its cluster.
+    pub const fn record_bytes(self) -> usize {
+        record_bytes(self.len())
     }
 
     /// The cluster that holds the record.

@@ -45,14 +45,14 @@ pub fn descriptor_limit() -> usize {
     if asked.is_ok() { limits[0].min(1 << 20) as usize } else { 1024 }
 }
 
-/// Writes words into memory of this very process that may not be mapped.
+/// Writes a value, as its bytes are, into memory of this very process that may not be mapped.
 ///
 /// # Errors
 /// `EFAULT` where a part is not writable.
-pub fn poke(address: usize, words: &[usize]) -> Result<(), Errno> {
-    let bytes = size_of_val(words);
-    // SAFETY: the kernel only reads the words; what it writes is the program's, which asked for it.
-    unsafe { across(nr::__NR_process_vm_writev, words.as_ptr() as usize, address, bytes) }
+pub fn poke<T: Copy>(address: usize, value: &T) -> Result<(), Errno> {
+    let at = core::ptr::from_ref(value) as usize;
+    // SAFETY: the kernel only reads the value; what it writes is the program's, which asked for it.
+    unsafe { across(nr::__NR_process_vm_writev, at, address, size_of::<T>()) }
 }
 
 /// Reads memory of this very process that may not be mapped.

@@ -24,7 +24,7 @@ use zpager_store::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Faulting
 const FIRST_PAGE: PageNumber = (1 << 18) - 200;
 const PAGES: u64 = 512;
 /// Clusters of the store: few, so that it is full soon.
-const CLUSTERS: usize = 4;
+const CLUSTERS: usize = 5;
 const PROCESSES_MAX: usize = 3;
 /// A write of less is not worth making.
 const WRITE_BYTES_MIN: usize = 128 * 1024;
@@ -123,6 +123,15 @@ fn clusters() -> Clusters<'static> {
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         Clusters::new(words)
     })
+}
+
+/// Times that a cache gathered what is alive in its store.
+static CLEANINGS: AtomicU64 = AtomicU64::new(0);
+
+/// Times that a cache gathered what is alive in its store, in all runs.
+#[allow(dead_code)] // Not asked by the fuzzer.
+pub(crate) fn cleanings() -> u64 {
+    CLEANINGS.load(Ordering::Relaxed)
 }
 
 /// What a page holds.
@@ -353,6 +362,27 @@ impl<'m> Process<'m> {
         }
     }
 
+    /// What is alive in the store is gathered: nothing else moves.
+    fn clean(&mut self) {
+        let before = self.entries();
+        match self.cache.clean() {
+            Ok(cleaned) => {
+                let moved = before.iter().zip(self.entries()).filter(|(before, after)| {
+                    let are_spilled =
+                        |entry: &Entry| matches!(entry.state(), State::Spilled { .. });
+                    assert_eq!(are_spilled(before), are_spilled(after));
+                    before.state() != after.state()
+                });
+                assert_eq!(moved.count(), cleaned.pages);
+                CLEANINGS.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                assert!(before.iter().zip(self.entries()).all(|(a, b)| a.state() == b.state()));
+                assert!(self.faulty() || error == SpillError::Nothing, "{error:?}");
+            }
+        }
+    }
+
     fn entries(&self) -> Vec<Entry> {
         self.out.keys().map(|&number| self.cache.index.get(number)).collect()
     }
@@ -418,6 +448,7 @@ impl Model<'_> {
                 }
             }
             Step::Spill => {
+                process.clean();
                 let used_clusters = self.clusters.used_clusters();
                 // One process is not told of the room that another has made.
                 process.spill(self.forked || used_clusters == self.clusters.total_clusters());

@@ -4,12 +4,13 @@
 //! held ([`shapes`]). Calls that change memory ([`memory`]), signals
 //! ([`signal_calls`]), or the process ([`process_calls`]) are made here, under
 //! the lock, so that what is known and what is true change together. Large
-//! transfers go in pieces ([`transfer`]).
+//! transfers go in pieces ([`transfer`], [`stream`]).
 
 mod memory;
 mod process_calls;
 mod shapes;
 mod signal_calls;
+mod stream;
 mod transfer;
 
 use zpager_sys::Errno;
@@ -21,6 +22,7 @@ use crate::process::{PROCESS, Process};
 use crate::spawn::Spawn;
 use crate::stubs;
 use crate::threads::Thread;
+pub(crate) use stream::Continued;
 use transfer::Pieces;
 
 /// What is to be done about a call.
@@ -29,6 +31,8 @@ pub(crate) enum Outcome {
     GoOn,
     /// It is done; this is its result.
     Done(isize),
+    /// The thread's registers say what it does next.
+    Arranged,
     /// It is made in pieces, without the lock.
     Transfer(Pieces),
     /// It makes a child that shares this memory, without the lock.
@@ -56,12 +60,16 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     count(&process.control.counters.dispatched_calls, 1);
     process.one_call_less();
     process.recount_shared();
+    if stubs::is_behind_trap(context.registers.rip) {
+        return process.piece_done(thread, context);
+    }
     match process.call(thread, context) {
         Outcome::GoOn => {
             let stub = stubs::for_site(context.registers.rip);
             drop(guard);
             go_on(thread, context, number, stub);
         }
+        Outcome::Arranged => {}
         Outcome::Done(result) => context.registers.rax = result as usize,
         Outcome::Transfer(pieces) => {
             drop(guard);
@@ -110,6 +118,9 @@ impl Process {
             | nr::__NR_pread64..=nr::__NR_writev
             | nr::__NR_preadv..=nr::__NR_pwritev
             | nr::__NR_preadv2..=nr::__NR_pwritev2 => self.transfer_call(thread, context),
+            nr::__NR_sendto | nr::__NR_recvfrom | nr::__NR_sendmsg | nr::__NR_recvmsg => {
+                self.socket_call(thread, context)
+            }
             nr::__NR_mmap
             | nr::__NR_munmap
             | nr::__NR_mremap

@@ -2,16 +2,17 @@
 //! out of managed memory are made in pieces, so that a buffer larger than the
 //! budget can be filled; the program sees one call.
 //!
-//! Pieces are made with all signals blocked. That is what the kernel does by
-//! itself for regular files, whose transfers are not interrupted. A large
-//! transfer with a pipe or socket is made whole as long as half of the budget
-//! holds its buffer, so that signals interrupt it as ever.
+//! Pieces of regular files are made here, with all signals blocked: that is what
+//! the kernel does by itself for them, whose transfers are not interrupted.
+//! Those of pipes and stream sockets are [`super::stream`]'s. A message that may
+//! not be cut is made whole, and exceeds the budget rather than break.
 
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
+use super::stream::{Descriptor, descriptor};
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -19,12 +20,12 @@ const PIECE_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES_MIN: usize = 64 << 10;
 /// Part of the budget that one piece may take.
 const PIECE_PART: usize = 32;
-/// Part of the budget that a buffer of a pipe or socket may take whole.
-const STREAM_PART: usize = 2;
+/// Part of the budget that a buffer of a device may take whole.
+const DEVICE_PART: usize = 2;
 /// `IOV_MAX`.
-const VECTORS_MAX: usize = 1024;
+pub(super) const VECTORS_MAX: usize = 1024;
 /// `MAX_RW_COUNT`: the kernel itself transfers no more in one call.
-const CALL_BYTES_MAX: usize = 0x7fff_f000;
+pub(super) const CALL_BYTES_MAX: usize = 0x7fff_f000;
 const EINVAL: isize = -22;
 const EFAULT: isize = -14;
 
@@ -43,12 +44,12 @@ pub(crate) struct Pieces {
 }
 
 impl Process {
-    fn piece_bytes(&self) -> usize {
+    pub(super) fn piece_bytes(&self) -> usize {
         let part = self.control.settings.budget_bytes as usize / PIECE_PART;
         part.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX) & !(PAGE_BYTES - 1)
     }
 
-    pub(super) fn transfer_call(&mut self, thread: &mut Thread, context: &Context) -> Outcome {
+    pub(super) fn transfer_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let number = context.registers.rax as u32;
         let [fd, at, length, offset, _, flags] = context.registers.arguments();
         let names_offset =
@@ -74,42 +75,34 @@ impl Process {
             offset: (names_offset && !at_position).then_some(offset),
             piece_bytes: self.piece_bytes(),
         };
-        if pieces.is_vector {
-            let bytes = self.hold_or_sum(thread, &pieces);
-            let has_flags = number >= nr::__NR_preadv2 && flags != 0;
-            if bytes <= pieces.piece_bytes || has_flags || !self.goes_in_pieces(&pieces, bytes) {
-                thread.let_go();
-                self.hold_vectors(thread, at, length);
-                return Outcome::GoOn;
+        let bytes = if pieces.is_vector {
+            self.managed_bytes(at, length)
+        } else if self.is_managed(at, length) {
+            length
+        } else {
+            0
+        };
+        let has_flags = number >= nr::__NR_preadv2 && flags != 0;
+        if bytes > pieces.piece_bytes && !has_flags {
+            match descriptor(fd) {
+                Descriptor::File => return Outcome::Transfer(pieces),
+                Descriptor::MessageSocket => {}
+                // With a place in the file it is none of these, and the kernel says so.
+                _ if names_offset => {}
+                Descriptor::Other if bytes <= self.device_bytes_max() => {}
+                kind => return self.begin_pieces(thread, context, kind, [0; 7]),
             }
-            thread.let_go();
-            return Outcome::Transfer(pieces);
         }
-        let is_large = length > pieces.piece_bytes && self.is_managed(at, length);
-        if is_large && self.goes_in_pieces(&pieces, length) {
-            return Outcome::Transfer(pieces);
+        if pieces.is_vector {
+            self.hold_vectors(thread, at, length);
+        } else {
+            self.hold(thread, at, length);
         }
-        self.hold(thread, at, length);
         Outcome::GoOn
     }
 
-    /// Sum of the lengths of vectors that lie in managed memory.
-    fn hold_or_sum(&mut self, thread: &mut Thread, pieces: &Pieces) -> usize {
-        self.hold(thread, pieces.at, pieces.length.min(VECTORS_MAX) * 16);
-        let mut sum = 0usize;
-        for at in 0..pieces.length.min(VECTORS_MAX) {
-            if let Some([address, bytes]) = self.peek_words(pieces.at + at * 16)
-                && self.is_managed(address, bytes)
-            {
-                sum = sum.saturating_add(bytes);
-            }
-        }
-        sum
-    }
-
-    fn goes_in_pieces(&self, pieces: &Pieces, bytes: usize) -> bool {
-        let whole_bytes_max = self.control.settings.budget_bytes as usize / STREAM_PART;
-        bytes > whole_bytes_max || is_regular_file(pieces.fd)
+    fn device_bytes_max(&self) -> usize {
+        self.control.settings.budget_bytes as usize / DEVICE_PART
     }
 
     /// Holds the vectors at `at` and what they name.
@@ -122,20 +115,6 @@ impl Process {
             }
         }
     }
-}
-
-/// Whether a descriptor is a regular file or a block device.
-fn is_regular_file(fd: usize) -> bool {
-    const MODE_WORD: usize = 6;
-    const TYPE_MASK: u32 = 0o170_000;
-    const REGULAR: u32 = 0o100_000;
-    const BLOCK: u32 = 0o060_000;
-    let mut status = [0u32; 36];
-    let arguments = [fd, status.as_mut_ptr() as usize, 0, 0, 0, 0];
-    // SAFETY: struct stat has 144 bytes.
-    let result = unsafe { syscall::call(nr::__NR_fstat, arguments) };
-    let kind = status[MODE_WORD] & TYPE_MASK;
-    result == 0 && (kind == REGULAR || kind == BLOCK)
 }
 
 impl Pieces {

@@ -1,0 +1,307 @@
+//! Making room in the store: what is alive in its emptiest clusters is gathered
+//! into one, and they are free.
+//!
+//! Source: cervera (1999), 3: cleaning, which there empties buffers of compressed
+//! pages; and the cleaner of log-structured file systems (Rosenblum and
+//! Ousterhout, 1992), which takes the emptiest segments first.
+//!
+//! It is done when the store would have to grow although less than half of what
+//! this process holds of it is alive. Clusters in which a relative holds records
+//! are left alone: they would not become free.
+//!
+//! Bad for: a program whose spilled pages all die at the same rate, where what is
+//! gathered today dies tomorrow; it writes at most twice.
+
+use zpager_pool::{Space, SpaceSource};
+use zpager_store::{Batch, Blocks, CLUSTER_BYTES, Place, read_run};
+
+use super::{
+    Cache, Leaving, READ_BYTES, RECORDS_MAX, RUN_MAX, SpillError, Store, bytes_mut, slice_mut,
+};
+use crate::entry::{Entry, PageNumber, State};
+use crate::index::PAGE_NUMBER_END;
+
+/// Classes of clusters by how much of them is alive, the emptiest first.
+const CLASSES: usize = 64;
+/// Classes whose clusters are cleaned: up to half full.
+const CLEANED_CLASSES: usize = CLASSES / 2;
+/// Records in the emptiest clusters that one walk over the index finds.
+const FOUND_MAX: usize = RECORDS_MAX;
+/// Tries not made after a walk found nothing.
+const FUTILE_PAUSE: u32 = 64;
+/// At most this part of what is held is found with one walk.
+const FOUND_PART: usize = 8;
+
+/// What one cleaning moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Pages whose records were written anew.
+    pub pages: usize,
+    /// Bytes written.
+    pub written_bytes: usize,
+    /// Where the write ends in the store.
+    pub end_bytes: u64,
+    /// Reads from the store.
+    pub reads: u32,
+    /// Bytes read from the store.
+    pub read_bytes: usize,
+}
+
+/// A record in one of the emptiest clusters, in the order of their places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Found {
+    place: Place,
+    page: PageNumber,
+}
+
+/// What was found and not yet moved.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    next: usize,
+    end: usize,
+    /// Tries not made after nothing was found, as looking costs a walk.
+    pause: u32,
+}
+
+impl Waiting {
+    /// Room for what is found.
+    pub(super) const BYTES: usize = FOUND_MAX * size_of::<Found>();
+
+    /// RAM that it takes now.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        if self.end > 0 { Self::BYTES } else { 0 }
+    }
+}
+
+/// The clusters of a class.
+#[derive(Clone, Copy, Default)]
+struct Class {
+    clusters: usize,
+    records: usize,
+    bytes: usize,
+}
+
+impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
+    /// Whether so little of what is held of the store is alive that cleaning is worth a try.
+    fn should_clean(&self) -> bool {
+        self.store.is_some() && self.pause.left == 0 && self.held.is_sparse()
+    }
+
+    /// Gathers what is alive in the emptiest clusters into one, if the store would have to grow
+    /// although much of it is dead. Nothing is lost or moved where it fails.
+    ///
+    /// # Errors
+    /// [`SpillError::Nothing`] when there is no need or nothing to gather; else as
+    /// [`Cache::spill`].
+    pub fn clean(&mut self) -> Result<Cleaned, SpillError> {
+        if !self.should_clean() {
+            return Err(SpillError::Nothing);
+        }
+        if self.waiting.pause > 0 {
+            self.waiting.pause -= 1;
+            return Err(SpillError::Nothing);
+        }
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        // SAFETY: the buffer is this cache's alone.
+        let buffer = unsafe { bytes_mut(&self.batch, CLUSTER_BYTES) };
+        let batch = Batch::begin(store.clusters, buffer).ok_or(SpillError::Nothing)?;
+        if batch.cluster() < self.held.end() {
+            batch.abandon();
+            return Err(SpillError::Nothing);
+        }
+        if self.waiting.next == self.waiting.end {
+            self.find_emptiest();
+        }
+        let outcome = self.gather_and_write(batch);
+        if self.waiting.next == self.waiting.end && self.waiting.end > 0 {
+            (self.waiting.next, self.waiting.end) = (0, 0);
+            self.found.release(0, Waiting::BYTES);
+        }
+        outcome
+    }
+
+    fn found(&self) -> &'static mut [Found] {
+        // SAFETY: the space is this cache's alone, and each caller uses it for itself.
+        unsafe { slice_mut(&self.found, FOUND_MAX) }
+    }
+
+    /// Finds the records of the emptiest clusters.
+    fn find_emptiest(&mut self) {
+        self.waiting = Waiting::default();
+        let marked = self.mark_emptiest();
+        // One cluster alone gives nothing that it does not take.
+        if marked >= 2 {
+            let found = self.found();
+            let mut at = 0;
+            while let Some(page) = self.index.next_known(at, PAGE_NUMBER_END) {
+                at = page + 1;
+                if let State::Spilled { place, .. } = self.index.get(page).state()
+                    && self.held.is_marked(place.cluster())
+                    && self.waiting.end < FOUND_MAX
+                {
+                    found[self.waiting.end] = Found { place, page };
+                    self.waiting.end += 1;
+                }
+            }
+            found[..self.waiting.end].sort_unstable();
+        }
+        (0..self.held.end()).for_each(|cluster| self.held.set_mark(cluster, false));
+    }
+
+    /// The class of a cluster that can be cleaned.
+    fn class(&mut self, cluster: u32) -> Option<usize> {
+        let records = self.held.records(cluster);
+        let references = self.store.as_ref()?.clusters.references(cluster);
+        if records == 0 || records != references {
+            return None;
+        }
+        let class = self.held.record_bytes(cluster) * CLASSES / CLUSTER_BYTES;
+        (class < CLEANED_CLASSES).then_some(class)
+    }
+
+    /// Marks the emptiest clusters, as many as one walk can find the records of; gives how many.
+    fn mark_emptiest(&mut self) -> usize {
+        let mut classes = [Class::default(); CLEANED_CLASSES];
+        for cluster in 0..self.held.end() {
+            if let Some(class) = self.class(cluster) {
+                classes[class].clusters += 1;
+                classes[class].records += self.held.records(cluster) as usize;
+                classes[class].bytes += self.held.record_bytes(cluster);
+            }
+        }
+        let bytes_max = (self.held.clusters() * CLUSTER_BYTES / FOUND_PART).max(CLUSTER_BYTES);
+        let (mut records, mut bytes, mut last) = (0, 0, CLEANED_CLASSES);
+        for (class, sum) in classes.iter().enumerate() {
+            records += sum.records;
+            bytes += sum.bytes;
+            if records > FOUND_MAX || bytes > bytes_max {
+                // This class has more than there is room for: some of its clusters.
+                records -= sum.records;
+                bytes -= sum.bytes;
+                last = class;
+                break;
+            }
+        }
+        let mut marked = 0;
+        for cluster in 0..self.held.end() {
+            let Some(class) = self.class(cluster) else { continue };
+            if class > last {
+                continue;
+            }
+            if class == last {
+                records += self.held.records(cluster) as usize;
+                bytes += self.held.record_bytes(cluster);
+                if records > FOUND_MAX || bytes > bytes_max {
+                    records -= self.held.records(cluster) as usize;
+                    bytes -= self.held.record_bytes(cluster);
+                    continue;
+                }
+            }
+            self.held.set_mark(cluster, true);
+            marked += 1;
+        }
+        marked
+    }
+
+    /// Moves what was found, as much as fits the batch.
+    fn gather_and_write(&mut self, mut batch: Batch<'static>) -> Result<Cleaned, SpillError> {
+        // SAFETY: the buffers are this cache's alone.
+        let (leaving, read_buffer) = unsafe {
+            (slice_mut::<Leaving>(&self.leaving, RECORDS_MAX), bytes_mut(&self.blocks, READ_BYTES))
+        };
+        let found = self.found();
+        let mut cleaned = Cleaned::default();
+        let start_bytes = u64::from(batch.cluster()) * CLUSTER_BYTES as u64;
+        loop {
+            let mut run = [Found { place: Place::from_raw(0), page: 0 }; RUN_MAX];
+            let room_bytes = CLUSTER_BYTES - batch.used_bytes();
+            let room = RUN_MAX.min(leaving.len() - cleaned.pages);
+            let taken = self.take_run(found, &mut run[..room], room_bytes);
+            if taken == 0 {
+                break;
+            }
+            let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+            let places: [Place; RUN_MAX] = core::array::from_fn(|at| run[at].place);
+            let transfer = read_run(
+                &store.blocks,
+                store.clusters,
+                &places[..taken],
+                read_buffer,
+                |at, data| {
+                    // What cannot be read stays where it is, to be told to the program that wants it.
+                    let Ok(data) = data else { return };
+                    let State::Spilled { codec, .. } = self.index.get(run[at].page).state() else {
+                        return;
+                    };
+                    let Some(place) = batch.push(data) else { return };
+                    let entry = Entry::new(State::Spilled { codec, place });
+                    leaving[cleaned.pages] = Leaving { page: run[at].page, pooled: entry };
+                    cleaned.pages += 1;
+                },
+            );
+            cleaned.reads += transfer.reads;
+            cleaned.read_bytes += transfer.bytes;
+        }
+        if cleaned.pages == 0 {
+            batch.abandon();
+            self.waiting.pause = FUTILE_PAUSE;
+            return Err(SpillError::Nothing);
+        }
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        match batch.finish(&store.blocks) {
+            Ok(written_bytes) => cleaned.written_bytes = written_bytes,
+            Err(error) => {
+                self.pause.begin(SpillError::Io(error));
+                return Err(SpillError::Io(error));
+            }
+        }
+        cleaned.end_bytes = start_bytes + cleaned.written_bytes as u64;
+        for moved in &leaving[..cleaned.pages] {
+            self.move_record(moved);
+        }
+        Ok(cleaned)
+    }
+
+    /// Takes records of one cluster that are where they were found, in at most `room_bytes`.
+    fn take_run(&mut self, found: &[Found], run: &mut [Found], room_bytes: usize) -> usize {
+        let (mut taken, mut bytes) = (0, 0);
+        while self.waiting.next < self.waiting.end && taken < run.len() {
+            let next = found[self.waiting.next];
+            if taken > 0 && next.place.cluster() != run[0].place.cluster() {
+                break;
+            }
+            if bytes + next.place.record_bytes() > room_bytes {
+                break;
+            }
+            self.waiting.next += 1;
+            let cluster = next.place.cluster();
+            let is_there = matches!(
+                self.index.get(next.page).state(),
+                State::Spilled { place, .. } if place == next.place
+            );
+            let is_own = self.store.as_ref().is_some_and(|store: &Store<B>| {
+                store.clusters.references(cluster) == self.held.records(cluster)
+            });
+            if is_there && is_own {
+                run[taken] = next;
+                taken += 1;
+                bytes += next.place.record_bytes();
+            }
+        }
+        taken
+    }
+
+    /// Has a page's entry say that its record lies where it was written now.
+    fn move_record(&mut self, moved: &Leaving) {
+        let Some(store) = &self.store else { return };
+        if let State::Spilled { place, .. } = self.index.get(moved.page).state() {
+            self.held.remove(place);
+            store.clusters.drop_reference(place.cluster(), &store.blocks);
+        }
+        if let State::Spilled { place, .. } = moved.pooled.state() {
+            self.held.add(place);
+        }
+        let entered = self.index.set(moved.page, moved.pooled);
+        debug_assert!(entered, "a spilled page is in the index");
+    }
+}

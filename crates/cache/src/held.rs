@@ -1,0 +1,110 @@
+//! What one process holds of each cluster of the store: how many records, and
+//! how many bytes they take.
+//!
+//! The store's own count is of all processes; where the two are equal, no
+//! relative has a record in the cluster, and whoever holds them may move them.
+//!
+//! One 32-bit word a cluster: its records (15 bits), the 8-byte grains that they
+//! take (16 bits), and a mark for whoever goes through them.
+
+use zpager_pool::Space;
+use zpager_store::{CLUSTER_BYTES, Place};
+
+const GRAIN_BYTES: usize = 8;
+const GRAINS: u32 = (1 << 16) - 1;
+const RECORD: u32 = 1 << 16;
+const RECORDS: u32 = (1 << 31) - RECORD;
+const MARK: u32 = 1 << 31;
+const PAGE_BYTES: usize = 4096;
+
+/// The words of all clusters, and their sums.
+pub(crate) struct Held<S> {
+    space: S,
+    /// Clusters, of which one was ever held, lie below.
+    end: u32,
+    clusters: usize,
+    bytes: u64,
+}
+
+impl Held<()> {
+    /// Room that a store of so many clusters takes.
+    pub(crate) const fn bytes_for(clusters: usize) -> usize {
+        clusters * size_of::<u32>()
+    }
+}
+
+impl<S: Space> Held<S> {
+    /// Nothing held, in `space`, which has room for all clusters.
+    pub(crate) fn new(space: S) -> Self {
+        Held { space, end: 0, clusters: 0, bytes: 0 }
+    }
+
+    fn word(&mut self, cluster: u32) -> &mut u32 {
+        assert!((cluster as usize) < self.space.bytes() / size_of::<u32>());
+        // SAFETY: within the space, by the assertion, which is zero where it was not written.
+        unsafe { &mut *self.space.base().cast::<u32>().add(cluster as usize) }
+    }
+
+    /// RAM of the words in use.
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        (self.end as usize * size_of::<u32>()).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// One past the highest cluster that was ever held.
+    pub(crate) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// Clusters in which something is held.
+    pub(crate) fn clusters(&self) -> usize {
+        self.clusters
+    }
+
+    /// Whether less than half of the clusters held is taken by what is held of them.
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.bytes * 2 < (self.clusters * CLUSTER_BYTES) as u64
+    }
+
+    /// One record more.
+    pub(crate) fn add(&mut self, place: Place) {
+        let grains = (place.record_bytes() / GRAIN_BYTES) as u32;
+        let word = self.word(place.cluster());
+        let is_first = *word & RECORDS == 0;
+        *word += RECORD + grains;
+        self.clusters += usize::from(is_first);
+        self.bytes += place.record_bytes() as u64;
+        self.end = self.end.max(place.cluster() + 1);
+    }
+
+    /// One record less.
+    pub(crate) fn remove(&mut self, place: Place) {
+        let grains = (place.record_bytes() / GRAIN_BYTES) as u32;
+        let word = self.word(place.cluster());
+        debug_assert!(*word & RECORDS != 0 && *word & GRAINS >= grains, "nothing held there");
+        *word -= RECORD + grains;
+        let was_last = *word & RECORDS == 0;
+        self.clusters -= usize::from(was_last);
+        self.bytes -= place.record_bytes() as u64;
+    }
+
+    /// Records held of a cluster.
+    pub(crate) fn records(&mut self, cluster: u32) -> u32 {
+        (*self.word(cluster) & RECORDS) / RECORD
+    }
+
+    /// Bytes that they take.
+    pub(crate) fn record_bytes(&mut self, cluster: u32) -> usize {
+        (*self.word(cluster) & GRAINS) as usize * GRAIN_BYTES
+    }
+
+    /// Marks a cluster, or takes its mark away.
+    pub(crate) fn set_mark(&mut self, cluster: u32, mark: bool) {
+        let word = self.word(cluster);
+        *word = if mark { *word | MARK } else { *word & !MARK };
+    }
+
+    /// Whether a cluster is marked.
+    pub(crate) fn is_marked(&mut self, cluster: u32) -> bool {
+        *self.word(cluster) & MARK != 0
+    }
+}
