@@ -9,7 +9,7 @@
 //! What can be seen is how soon a page is wanted again after it left. One that
 //! comes back before as many others have left as are resident was let go too early
 //! (the refault distance of mm/workingset.c); it becomes hotter, and stays longer
-//! the next time, up to four turns. No page becomes hot while three in four are
+//! the next time, up to four turns. No page becomes hotter while three in four are
 //! kept already: in a loop over more memory than is resident some pages thus stay for
 //! several rounds, while the others make way.
 //!
@@ -86,11 +86,12 @@ impl Clock {
 
     /// The heat of a page that left at time `left`, modulo `times`, with heat `heat`, and is wanted again now.
     pub fn heat(&self, left: u8, heat: u8, times: u8) -> u8 {
-        if self.is_crowded {
-            return 0;
-        }
         let away = self.time(times).wrapping_sub(left) % times;
-        if away < SOON { (heat + 1).min(HEATS - 1) } else { heat.saturating_sub(1) }
+        match (away < SOON, self.is_crowded) {
+            (true, false) => (heat + 1).min(HEATS - 1),
+            (true, true) => heat,
+            (false, _) => heat.saturating_sub(1),
+        }
     }
 
     /// Whether a page that came in at `mark` did so not long ago.

@@ -3,11 +3,16 @@
 //!
 //! Every byte that the pool loses to resident pages spares some faults served
 //! from the pool and makes others go to the store. Which is worth more depends on
-//! the program, so both are counted: of the pages that a sampler follows, those
-//! missed so soon after they left that somewhat more resident memory would have
-//! kept them, against those wanted so late that a somewhat smaller pool would have
-//! spilled them, or a larger one would have kept them. Each kind is weighed with
-//! what it was measured to cost, and the border moves a step to the better side.
+//! the program, so both are counted, for pages that a sampler follows.
+//!
+//! A page stays resident for about as many departures as there are resident pages,
+//! R, and is missed d departures after its own, so it is missed once in R + d. With
+//! a margin m of resident memory more it would be missed once in R + m + d: a fault
+//! served from the pool speaks for more resident memory with m / (R + m + d). A page
+//! that is wanted so late that a pool smaller by the margin would have spilled it, or
+//! a larger one would have kept it, speaks for the pool with all of a fault. Each kind
+//! is weighed with what it was measured to cost, and the border moves a step to the
+//! better side.
 //!
 //! Source: castro (2003), 2.3.3 (a cache that grows while its benefit exceeds its
 //! expense); Waldspurger and others (2015) for the sample.
@@ -63,6 +68,8 @@ const TERM_PART: u64 = 4;
 const TERM_MIN: u64 = 512;
 /// Faults served from the pool that one from the store is taken to cost before one was measured.
 const STORE_FAULTS_GUESS: u64 = 12;
+/// One fault, as evidence is counted.
+const FAULT: u64 = 256;
 /// A mean takes in this part of every new value.
 const MEAN_PART: i64 = 32;
 const PAGE_BYTES: usize = 4096;
@@ -78,10 +85,10 @@ impl Mean {
     }
 }
 
-/// Faults on sampled pages that a move of the border would have changed.
+/// Faults on sampled pages that a move of the border would have changed, in parts of [`FAULT`].
 #[derive(Debug, Clone, Copy, Default)]
 struct Evidence {
-    /// Served from the pool; with more resident memory they would not have been.
+    /// Served from the pool; with more resident memory they would not have happened.
     resident_wants: u64,
     /// Served from the pool; with a smaller one they would have gone to the store.
     pool_needs: u64,
@@ -102,7 +109,8 @@ pub struct Split {
     page_write: Mean,
     /// Departures after which the oldest page of the pool has not been missed.
     pool_age: Option<u64>,
-    /// Margins, in departures.
+    /// Resident pages, and margins, in departures.
+    resident_pages: u64,
     resident_margin: u64,
     pool_margin: u64,
     moves_at: u64,
@@ -117,6 +125,7 @@ impl Default for Split {
             store_read: Mean::default(),
             page_write: Mean::default(),
             pool_age: None,
+            resident_pages: 0,
             resident_margin: 0,
             pool_margin: 0,
             moves_at: 0,
@@ -130,9 +139,12 @@ impl Split {
     pub fn pool_fault(&mut self, distance: Option<u64>, ticks: u64) {
         self.pool_fault.add(ticks);
         let Some(distance) = distance else { return };
-        self.evidence.resident_wants += u64::from(distance < self.resident_margin);
+        let margin = self.resident_margin;
+        let period = self.resident_pages + margin + distance;
+        self.evidence.resident_wants += FAULT * margin / period.max(1);
         let last = self.pool_age.map(|age| age.saturating_sub(self.pool_margin));
-        self.evidence.pool_needs += u64::from(last.is_some_and(|last| distance > last));
+        let is_needed = last.is_some_and(|last| distance > last);
+        self.evidence.pool_needs += FAULT * u64::from(is_needed);
     }
 
     /// Notes a fault for which the store was read for `ticks`.
@@ -140,7 +152,7 @@ impl Split {
         self.store_read.add(ticks);
         let limit = self.pool_age.map(|age| age + self.pool_margin);
         let is_near = distance.zip(limit).is_some_and(|(distance, limit)| distance < limit);
-        self.evidence.pool_wants += u64::from(is_near);
+        self.evidence.pool_wants += FAULT * u64::from(is_near);
     }
 
     /// Notes a write of `pages` to the store that took `ticks`.
@@ -174,12 +186,13 @@ impl Split {
             pool_wants: pool_wants / 2,
         };
         self.pool_age = oldest.find_map(|page| sampler.distance(page));
+        self.resident_pages = (shares.resident_bytes / PAGE_BYTES) as u64;
         let margin_bytes = (shares.resident_bytes + shares.pool_bytes) / MARGIN_PART;
         self.resident_margin = (margin_bytes / PAGE_BYTES) as u64;
         let age = self.pool_age.unwrap_or(0) as u128;
         let margin = age * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
         self.pool_margin = margin.min(age) as u64;
-        let term = (shares.resident_bytes / PAGE_BYTES) as u64 / TERM_PART;
+        let term = self.resident_pages / TERM_PART;
         self.moves_at = sampler.departures() + term.max(TERM_MIN);
     }
 
