@@ -93,7 +93,6 @@ hazards! {
     remote "remote" 20;
     uring "uring" 20;
     sparse "sparse" 24;
-    #[ignore = "RLIMIT_AS and RLIMIT_DATA count the reservations of the pager"]
     rlimits "rlimits" 20;
     #[ignore = "relatives of a fork hold more than the budget for a while"]
     privileges "privileges" 20;

@@ -163,7 +163,7 @@ impl Process {
         // In the program's terms: a call that the kernel makes again is dispatched again.
         match stubs::at(context.registers.rip) {
             Some(At::Call(address) | At::Done(address)) => context.registers.rip = address,
-            Some(At::Piece(is_made)) => self.interrupt_pieces(thread, context, is_made),
+            Some(At::Piece(is_made)) => self.interrupt(thread, context, is_made),
             None => {}
         }
         thread.let_go();
@@ -179,6 +179,15 @@ impl Process {
         if action.flags & SA_RESETHAND != 0 {
             // The default action of a signal that had a handler is always accepted.
             let _ = self.set_action(signal, &Action::default());
+        }
+    }
+
+    /// Has a call that leads to the trap be over, or be made by the program's own instruction.
+    fn interrupt(&mut self, thread: &mut Thread, context: &mut Context, is_made: bool) {
+        if !self.end_execution(thread, context) {
+            self.interrupt_pieces(thread, context, is_made);
+        } else if !is_made {
+            context.registers.rip -= stubs::SYSCALL_BYTES;
         }
     }
 

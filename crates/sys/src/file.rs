@@ -1,5 +1,6 @@
 //! Descriptors and positional I/O.
 
+use crate::limits;
 use crate::syscall::{Errno, checked, nr};
 
 /// A descriptor of zpager's own. Never closed by dropping: the agent's descriptors last as long as their process.
@@ -112,8 +113,12 @@ impl Fd {
     pub fn map_shared(self, bytes: usize) -> Result<*mut u8, Errno> {
         let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
         let arguments = [0, bytes, protection, nr::MAP_SHARED as usize, self.0 as usize, 0];
+        limits::own_changes(bytes as i64);
         // SAFETY: a new mapping touches nothing that exists.
-        unsafe { checked(nr::__NR_mmap, arguments) }.map(|base| base as *mut u8)
+        let base = unsafe { checked(nr::__NR_mmap, arguments) }.inspect_err(|_| {
+            limits::own_changes(-(bytes as i64));
+        })?;
+        Ok(base as *mut u8)
     }
 
     /// Length of the file.

@@ -3,9 +3,10 @@
 //! A call that only reads or writes memory is let go on once its buffers are
 //! held ([`shapes`]). Calls that change memory ([`memory`]), signals
 //! ([`signal_calls`]), or the process ([`process_calls`]) are made here, under
-//! the lock, so that what is known and what is true change together. Large
-//! transfers go in pieces ([`transfer`], [`stream`]).
+//! the lock, so that what is known and what is true change together. What begins
+//! another program is prepared first ([`execute`]). Large transfers go in pieces ([`transfer`], [`stream`]).
 
+mod execute;
 mod memory;
 mod process_calls;
 mod shapes;
@@ -22,6 +23,7 @@ use crate::process::{PROCESS, Process};
 use crate::spawn::Spawn;
 use crate::stubs;
 use crate::threads::Thread;
+pub(crate) use execute::Environment;
 pub(crate) use stream::Continued;
 use transfer::Pieces;
 
@@ -61,7 +63,10 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     process.one_call_less();
     process.recount_shared();
     if stubs::is_behind_trap(context.registers.rip) {
-        return process.piece_done(thread, context);
+        if !process.end_execution(thread, context) {
+            process.piece_done(thread, context);
+        }
+        return;
     }
     match process.call(thread, context) {
         Outcome::GoOn => {
@@ -144,6 +149,9 @@ impl Process {
             | nr::__NR_vfork
             | nr::__NR_execve
             | nr::__NR_execveat
+            | nr::__NR_getrlimit
+            | nr::__NR_setrlimit
+            | nr::__NR_prlimit64
             | nr::__NR_exit
             | nr::__NR_exit_group
             | nr::__NR_close

@@ -1,15 +1,16 @@
 //! Calls about the process, its threads and its descriptors.
 
 use zpager_cache::PAGE_NUMBER_END;
-use zpager_sys::Errno;
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
+use zpager_sys::{Errno, limits, process};
 
 use super::Outcome;
 use crate::process::Process;
 use crate::threads::Thread;
 
 const EBADF: Errno = Errno(9);
+const EFAULT: Errno = Errno(14);
 const ENOSYS: Errno = Errno(38);
 const EINVAL: Errno = Errno(22);
 /// Longest path or argument, and most arguments, that the kernel takes.
@@ -34,8 +35,10 @@ impl Process {
                     Err(result) => Outcome::Done(result),
                 }
             }
-            nr::__NR_execve => self.execute(thread, first, second, third),
-            nr::__NR_execveat => self.execute(thread, second, third, arguments[3]),
+            nr::__NR_execve | nr::__NR_execveat => self.execute(thread, context),
+            nr::__NR_getrlimit => self.limit_call(thread, [0, first, 0, second]),
+            nr::__NR_setrlimit => self.limit_call(thread, [0, first, second, 0]),
+            nr::__NR_prlimit64 => self.limit_call(thread, [first, second, third, arguments[3]]),
             nr::__NR_exit => {
                 thread.ends();
                 Outcome::GoOn
@@ -65,6 +68,33 @@ impl Process {
             nr::__NR_prctl => self.control_call(thread, first, second),
             _ => Outcome::GoOn,
         }
+    }
+
+    /// `getrlimit`, `setrlimit`, `prlimit64`: process, resource, new and old limit.
+    fn limit_call(&mut self, thread: &mut Thread, arguments: [usize; 4]) -> Outcome {
+        let [pid, resource, new, old] = arguments;
+        for pointer in [new, old] {
+            self.hold(thread, pointer, size_of::<limits::Limit>());
+        }
+        let is_own = pid as u32 == 0 || pid as i32 == self.pid;
+        let Some(before) = limits::shown(resource).filter(|_| is_own) else {
+            return Outcome::GoOn;
+        };
+        if !thread.is_of(self) {
+            // A child that only shares this memory has limits of its own.
+            thread.keeps_limits |= new != 0;
+            return Outcome::GoOn;
+        }
+        if new != 0 {
+            let Some([soft, hard]) = self.peek_words(new) else {
+                return Outcome::Done(EFAULT.as_result());
+            };
+            if let Err(error) = limits::set(resource, [soft as u64, hard as u64]) {
+                return Outcome::Done(error.as_result());
+            }
+        }
+        let told = old == 0 || process::poke(old, &before).is_ok();
+        Outcome::Done(if told { 0 } else { EFAULT.as_result() })
     }
 
     fn control_call(&mut self, thread: &mut Thread, option: usize, pointer: usize) -> Outcome {
@@ -97,7 +127,7 @@ impl Process {
         }
     }
 
-    fn hold_strings(&mut self, thread: &mut Thread, list: usize) {
+    pub(super) fn hold_strings(&mut self, thread: &mut Thread, list: usize) {
         for at in 0..STRINGS_MAX {
             let place = list + at * size_of::<usize>();
             if list == 0 {
@@ -117,19 +147,6 @@ impl Process {
         if !thread.held().iter().any(|&(start, end)| start <= page && page < end) {
             self.hold(thread, place, 1);
         }
-    }
-
-    fn execute(
-        &mut self,
-        thread: &mut Thread,
-        path: usize,
-        list: usize,
-        environment: usize,
-    ) -> Outcome {
-        self.hold_string(thread, path);
-        self.hold_strings(thread, list);
-        self.hold_strings(thread, environment);
-        Outcome::GoOn
     }
 
     /// The process ends: what it held of the run is given back.

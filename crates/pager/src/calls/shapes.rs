@@ -163,8 +163,6 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_uname => &[Fixed(390)],
         nr::__NR_sysinfo => &[Fixed(112)],
         nr::__NR_getrusage => &[Value, Fixed(144)],
-        nr::__NR_getrlimit | nr::__NR_setrlimit => &[Value, TIME],
-        nr::__NR_prlimit64 => &[Value, Value, TIME, TIME],
         nr::__NR_wait4 => &[Value, Fixed(4), Value, Fixed(144)],
         nr::__NR_waitid => &[Value, Value, INFO, Value, Fixed(144)],
         nr::__NR_getgroups | nr::__NR_setgroups => &[Value, Array(4, 0)],
