@@ -87,8 +87,7 @@ hazards! {
     sigsys "sigsys" 20;
     timers "timers" 20;
     coroutines "coroutines" 16;
-    #[ignore = "a child made without a free descriptor cannot be managed"]
-    limits "limits" 20;
+    limits "limits" 20 copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
     #[ignore = "memory read from outside the process, or through /proc/self/mem, is not brought in"]
     remote "remote" 20;
     uring "uring" 20;

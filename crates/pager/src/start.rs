@@ -35,8 +35,6 @@ const EINVAL: Errno = Errno(22);
 const ENOMEM: Errno = Errno(12);
 /// Longest path of a descriptor, `/proc/PID/fd/N`.
 pub(crate) const PATH_BYTES: usize = 64;
-/// Descriptors below the limit where ours are put.
-const DESCRIPTORS_KEPT: usize = 24;
 /// A stack is taken to reach at most so far below its pointer.
 const STACK_BYTES_MAX: usize = 64 << 20;
 /// And at least so far above it, where the thread pointer does not say more.
@@ -199,11 +197,7 @@ pub(crate) extern "C" fn entered(
 
 /// Opens a userfaultfd where programs seldom look.
 pub(crate) fn open_userfaultfd(lift: Lift) -> Result<Userfaultfd, Errno> {
-    Userfaultfd::open(high_descriptor(), lift == Lift::Copy)
-}
-
-fn high_descriptor() -> usize {
-    process::descriptor_limit().saturating_sub(DESCRIPTORS_KEPT)
+    limits::with_descriptors(|least| Userfaultfd::open(least, lift == Lift::Copy))
 }
 
 /// Takes the whole process into management.
@@ -315,7 +309,7 @@ fn open_store(control: &Control) -> Result<Option<Store<SwapFile>>, Errno> {
     // SAFETY: the supervisor made the map of so many words; they are only ever used as atomics.
     let words: &'static [AtomicU64] =
         unsafe { core::slice::from_raw_parts(base.cast(), bytes / size_of::<AtomicU64>()) };
-    let blocks = SwapFile(file.moved_up(high_descriptor()));
+    let blocks = SwapFile(limits::with_descriptors(|least| file.moved_up(least)));
     Ok(Some(Store { blocks, clusters: Clusters::new(words) }))
 }
 

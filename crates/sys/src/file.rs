@@ -7,6 +7,7 @@ use crate::syscall::{Errno, checked, nr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fd(pub i32);
 
+const EMFILE: Errno = Errno(24);
 /// `AT_FDCWD`.
 const HERE: usize = -100isize as usize;
 
@@ -19,7 +20,12 @@ impl Fd {
         debug_assert_eq!(path.last(), Some(&0));
         let flags = (flags | nr::O_CLOEXEC) as usize;
         // SAFETY: the path is a C string that outlives the call.
-        let fd = unsafe { checked(nr::__NR_openat, [HERE, path.as_ptr() as usize, flags, 0]) }?;
+        let open = || unsafe { checked(nr::__NR_openat, [HERE, path.as_ptr() as usize, flags, 0]) };
+        let fd = match open() {
+            // The program has all that it may have.
+            Err(EMFILE) => limits::with_descriptors(|_| open())?,
+            outcome => outcome?,
+        };
         Ok(Fd(fd as i32))
     }
 

@@ -1,10 +1,12 @@
 //! The limits of a process's address space and data (`RLIMIT_AS`,
-//! `RLIMIT_DATA`), which zpager's own mappings would count against.
+//! `RLIMIT_DATA`), which zpager's own mappings would count against, and of its
+//! descriptors (`RLIMIT_NOFILE`), which must not keep zpager from opening its own.
 //!
 //! The program sees and sets limits that are only noted here; the kernel has each
 //! of them larger by what is zpager's own, so that it refuses the program what
 //! it would have refused it alone. Whatever runs next in the process gets the
-//! program's limits themselves.
+//! program's limits themselves. The kernel's hard limits stay as they were: zpager
+//! opens its descriptors above the program's soft limit, with that raised for a moment.
 //!
 //! Bad case: a hard limit that the process may not raise. The kernel's limit
 //! cannot be larger then, and zpager's own, made small, is taken from the program's.
@@ -21,18 +23,25 @@ pub type Limit = [u64; 2];
 
 /// No limit.
 pub const UNLIMITED: u64 = u64::MAX;
-const RESOURCES: [usize; 2] = [nr::RLIMIT_AS as usize, nr::RLIMIT_DATA as usize];
+const RESOURCES: [usize; 3] =
+    [nr::RLIMIT_AS as usize, nr::RLIMIT_DATA as usize, nr::RLIMIT_NOFILE as usize];
+/// Those that zpager's own mappings count against.
+const SPACES: [usize; 2] = [RESOURCES[0], RESOURCES[1]];
+/// Descriptors that zpager needs at the same time, in a limit of their own.
+const DESCRIPTORS: u64 = 64;
+/// A descriptor above would cost a table of as many words.
+const DESCRIPTOR_MAX: u64 = 1 << 16;
 const EINVAL: Errno = Errno(22);
 const EPERM: Errno = Errno(1);
 
 /// What the program believes its limits to be.
-static SHOWN: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(UNLIMITED) }; 2] }; 2];
+static SHOWN: [[AtomicU64; 2]; 3] = [const { [const { AtomicU64::new(UNLIMITED) }; 2] }; 3];
 /// Bytes of zpager's own.
 static OWN_BYTES: AtomicU64 = AtomicU64::new(0);
 /// Whether the program's limits are noted here.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Where a resource stands in the tables, if it is one of the two.
+/// Where a resource stands in the tables, if it is one of them.
 fn place(resource: usize) -> Option<usize> {
     RESOURCES.iter().position(|&each| each == resource)
 }
@@ -60,7 +69,7 @@ pub fn take_over(own_bytes: usize) {
 
 /// The least hard limit that the process may not raise.
 pub fn hard_bytes() -> Option<u64> {
-    let hard = RESOURCES.iter().filter_map(|&resource| kernel(resource, None).ok());
+    let hard = SPACES.iter().filter_map(|&resource| kernel(resource, None).ok());
     hard.map(|[_, hard]| hard).min().filter(|&hard| hard != UNLIMITED)
 }
 
@@ -79,17 +88,31 @@ pub fn apply() {
         if soft == UNLIMITED && hard == UNLIMITED {
             continue;
         }
+        let is_space = SPACES.contains(&resource);
         let soft = match soft {
-            UNLIMITED => UNLIMITED,
+            soft if soft == UNLIMITED || !is_space => soft,
             soft => soft.saturating_add(OWN_BYTES.load(Relaxed)),
         };
         // A process with the privilege may have any; another one keeps the hard limit that it has.
-        if kernel(resource, Some([soft, UNLIMITED])).is_err()
-            && let Ok([_, kept]) = kernel(resource, None)
-        {
+        let is_raised = is_space && kernel(resource, Some([soft, UNLIMITED])).is_ok();
+        if !is_raised && let Ok([_, kept]) = kernel(resource, None) {
             let _ = kernel(resource, Some([soft.min(kept), kept]));
         }
     }
+}
+
+/// Opens descriptors of zpager's own: `open` is given the least number that they should have,
+/// which the program, as far as possible, does not reach.
+pub fn with_descriptors<R>(open: impl FnOnce(usize) -> R) -> R {
+    let resource = nr::RLIMIT_NOFILE as usize;
+    let [soft, hard] = kernel(resource, None).unwrap_or([0, 0]);
+    let raised = soft.saturating_add(DESCRIPTORS).min(hard);
+    if soft > DESCRIPTOR_MAX || raised == soft || kernel(resource, Some([raised, hard])).is_err() {
+        return open(soft.min(DESCRIPTOR_MAX).saturating_sub(DESCRIPTORS) as usize);
+    }
+    let opened = open(soft as usize);
+    let _ = kernel(resource, Some([soft, hard]));
+    opened
 }
 
 /// Has the kernel's limits be the program's, for what runs next in the process.
@@ -102,13 +125,13 @@ pub fn give_back() {
     }
 }
 
-/// What the program believes of a resource, if it is one of the two.
+/// What the program believes of a resource, if it is one of those noted.
 pub fn shown(resource: usize) -> Option<Limit> {
     let at = place(resource)?;
     Some([&SHOWN[at][0], &SHOWN[at][1]].map(|limit| limit.load(Relaxed)))
 }
 
-/// Sets what the program asks for of one of the two resources.
+/// Sets what the program asks for of one of the resources noted.
 ///
 /// # Errors
 /// `EINVAL` for a soft limit above the hard one, `EPERM` for a hard one above the present.
@@ -120,11 +143,12 @@ pub fn set(resource: usize, [soft, hard]: Limit) -> Result<(), Errno> {
     if hard > SHOWN[at][1].load(Relaxed) && !may_raise() {
         return Err(EPERM);
     }
+    let is_lifted = soft == UNLIMITED && hard == UNLIMITED;
+    if is_lifted || kernel(resource, None).is_ok_and(|[_, kept]| hard > kept) {
+        kernel(resource, Some([soft, hard]))?;
+    }
     SHOWN[at][0].store(soft, Relaxed);
     SHOWN[at][1].store(hard, Relaxed);
-    if soft == UNLIMITED && hard == UNLIMITED {
-        return kernel(resource, Some([soft, hard])).map(|_| ());
-    }
     apply();
     Ok(())
 }
@@ -146,9 +170,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_two_are_shown() {
+    fn a_soft_limit_is_not_above_the_hard_one() {
         assert!(shown(nr::RLIMIT_AS as usize).is_some());
-        assert!(shown(nr::RLIMIT_NOFILE as usize).is_none());
+        assert!(shown(nr::RLIMIT_CORE as usize).is_none());
         assert_eq!(set(nr::RLIMIT_DATA as usize, [2, 1]), Err(EINVAL));
+    }
+
+    #[test]
+    fn descriptors_are_opened_above_the_soft_limit() {
+        let resource = nr::RLIMIT_NOFILE as usize;
+        let before = kernel(resource, None).expect("asks");
+        let [soft, hard] = before;
+        let least = with_descriptors(|least| {
+            let during = kernel(resource, None).expect("asks");
+            assert!(during[0] >= soft && during[1] == hard);
+            least as u64
+        });
+        assert!(least <= soft && least + DESCRIPTORS <= hard);
+        assert_eq!(kernel(resource, None), Ok(before));
     }
 }

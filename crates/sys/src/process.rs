@@ -35,16 +35,6 @@ pub fn exit_group(status: i32) -> ! {
     }
 }
 
-/// The soft limit of open descriptors.
-pub fn descriptor_limit() -> usize {
-    let mut limits = [0u64; 2];
-    const NOFILE: usize = 7;
-    // SAFETY: the kernel writes the two words.
-    let asked =
-        unsafe { checked(nr::__NR_prlimit64, [0, NOFILE, 0, limits.as_mut_ptr() as usize]) };
-    if asked.is_ok() { limits[0].min(1 << 20) as usize } else { 1024 }
-}
-
 /// Writes a value, as its bytes are, into memory of this very process that may not be mapped.
 ///
 /// # Errors
