@@ -81,6 +81,7 @@ hazards! {
     daemon "daemon" 20;
     spawning "spawning" 24 copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
     signals "signals" 20;
+    sigmasks "sigmasks" 20;
     sigstacks "sigstacks" 20;
     segv "segv" 20;
     sigbus "sigbus" 20;

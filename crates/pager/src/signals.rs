@@ -149,7 +149,11 @@ impl Process {
     fn deliver(&mut self, thread: &mut Thread, signal: u32, info: &Info, context: &mut Context) {
         let action = self.actions[signal as usize];
         let is_forced = info.code > 0 && OURS & only(signal) != 0;
-        if thread.pretended_mask & only(signal) != 0 {
+        // A call that has a mask of its own while it waits: the handler that ends it begins with that.
+        let ends_call = matches!(stubs::at(context.registers.rip), Some(At::Done(_)))
+            && context.registers.rax as isize == EINTR;
+        let temporary = thread.temporary_mask.filter(|_| ends_call);
+        if temporary.unwrap_or(thread.pretended_mask) & only(signal) & OURS != 0 {
             if !is_forced {
                 thread.pending |= only(signal);
                 return;
@@ -174,6 +178,10 @@ impl Process {
         shown.mask |= thread.pretended_mask;
         // SAFETY: the stack was brought in just now and is held; the context is the kernel's.
         let frame = unsafe { place.write(action.restorer, &shown, info) };
+        if let Some(mask) = temporary {
+            thread.temporary_mask = None;
+            (context.mask, thread.pretended_mask) = (mask & !OURS, mask & OURS);
+        }
         enter_handler(context, &action, signal, frame);
         thread.pretended_mask |= handler_mask(&action, signal) & OURS;
         if action.flags & SA_RESETHAND != 0 {

@@ -43,6 +43,8 @@ pub(crate) struct Thread {
     pub(crate) pretended_mask: Mask,
     /// Those of them that were sent while they were pretended to be blocked.
     pub(crate) pending: Mask,
+    /// The mask of the call that was last let go on in a stub, while it waits.
+    pub(crate) temporary_mask: Option<Mask>,
     /// The alternate stack that the program set.
     pub(crate) alternate: AlternateStack,
     /// Address and instruction of the last fault on unmanaged memory.
@@ -145,6 +147,7 @@ impl Threads {
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
         thread.pending = 0;
+        thread.temporary_mask = None;
         thread.alternate = AlternateStack::NONE;
         thread.foreign_fault = (0, 0);
         thread.continued = None;

@@ -55,6 +55,7 @@ impl Outcome {
 /// Serves a call that was dispatched. `context` stands behind the program's `syscall`.
 pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     thread.let_go();
+    thread.temporary_mask = None;
     let number = context.registers.rax;
     let mut guard = PROCESS.lock();
     // Dispatch is only ever switched on for a managed process.

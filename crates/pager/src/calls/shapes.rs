@@ -245,6 +245,7 @@ impl Process {
                 for (at, argument) in shape.iter().enumerate() {
                     self.hold_argument(thread, *argument, arguments[at], &arguments);
                 }
+                thread.temporary_mask = self.temporary_mask(context);
             }
             None => {
                 for argument in arguments {
