@@ -91,6 +91,7 @@ hazards! {
     limits "limits" 20 copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
     #[ignore = "memory read from outside the process, or through /proc/self/mem, is not brought in"]
     remote "remote" 20;
+    own_memory "own_memory" 20;
     uring "uring" 20;
     sparse "sparse" 24;
     rlimits "rlimits" 20;

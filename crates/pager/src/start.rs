@@ -24,7 +24,7 @@ use crate::account::{Published, count};
 use crate::hold::pages_of;
 use crate::maps::{self, Kind};
 use crate::own::{Own, SwapFile};
-use crate::process::{BATCH_PAGES, Lift, MANAGED, PROCESS, Process};
+use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, PROCESS, Process};
 use crate::regions::Regions;
 use crate::spawn::claim_slot;
 use crate::threads::{Thread, Threads};
@@ -268,6 +268,7 @@ fn build(
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         actions: [signal::Action::default(); SIGNALS + 1],
         program_break: 0,
+        memory_files: [-1; MEMORY_FILES],
         store_fd: store.map_or(-1, |store| store.blocks.0.0),
     });
     Ok(())

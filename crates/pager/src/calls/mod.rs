@@ -6,6 +6,7 @@
 //! the lock, so that what is known and what is true change together. What begins
 //! another program is prepared first ([`execute`]). Large transfers go in pieces ([`transfer`], [`stream`]).
 
+mod across;
 mod execute;
 mod memory;
 mod process_calls;
@@ -23,6 +24,7 @@ use crate::process::{PROCESS, Process};
 use crate::spawn::Spawn;
 use crate::stubs;
 use crate::threads::Thread;
+use across::Across;
 pub(crate) use execute::Environment;
 pub(crate) use stream::Continued;
 use transfer::Pieces;
@@ -37,6 +39,8 @@ pub(crate) enum Outcome {
     Arranged,
     /// It is made in pieces, without the lock.
     Transfer(Pieces),
+    /// The same, between this process and another or itself.
+    Across(Across),
     /// It makes a child that shares this memory, without the lock.
     Spawn(Spawn),
     /// It ends the process: nobody else of it may enter the pager again.
@@ -81,6 +85,10 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
             drop(guard);
             context.registers.rax = pieces.transfer(thread) as usize;
         }
+        Outcome::Across(across) => {
+            drop(guard);
+            context.registers.rax = across.transfer(thread) as usize;
+        }
         Outcome::Spawn(spawn) => {
             drop(guard);
             context.registers.rax = spawn.make() as usize;
@@ -124,6 +132,7 @@ impl Process {
             | nr::__NR_pread64..=nr::__NR_writev
             | nr::__NR_preadv..=nr::__NR_pwritev
             | nr::__NR_preadv2..=nr::__NR_pwritev2 => self.transfer_call(thread, context),
+            nr::__NR_lseek => self.seek_call(context),
             nr::__NR_sendto | nr::__NR_recvfrom | nr::__NR_sendmsg | nr::__NR_recvmsg => {
                 self.socket_call(thread, context)
             }

@@ -202,7 +202,6 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         | nr::__NR_getgid
         | nr::__NR_getegid
         | nr::__NR_sched_yield
-        | nr::__NR_lseek
         | nr::__NR_dup
         | nr::__NR_socket
         | nr::__NR_listen
