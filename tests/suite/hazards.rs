@@ -89,7 +89,6 @@ hazards! {
     timers "timers" 20;
     coroutines "coroutines" 16;
     limits "limits" 20 copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
-    #[ignore = "memory read from outside the process, or through /proc/self/mem, is not brought in"]
     remote "remote" 20;
     own_memory "own_memory" 20;
     uring "uring" 20;

@@ -19,7 +19,7 @@ use zpager_sys::signal::{
     only,
 };
 use zpager_sys::{Errno, process};
-use zpager_wire::GIVE_BACK;
+use zpager_wire::{BRING_IN, GIVE_BACK};
 
 use crate::assembly::restorer;
 use crate::calls;
@@ -100,8 +100,8 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
     let in_program = stubs::at(context.registers.rip).is_none();
     match signal as u32 {
         SIGSYS if info.code == SYS_USER_DISPATCH => calls::dispatch(thread, context),
-        SIGSYS if info.code == SI_QUEUE && info.words[1] == GIVE_BACK => {
-            Process::with(Process::give_back);
+        SIGSYS if info.code == SI_QUEUE && [GIVE_BACK, BRING_IN].contains(&info.words[1]) => {
+            Process::with(|process| process.serve_run(thread));
             go_on_undisturbed(thread, context);
         }
         SIGBUS if info.code > 0 && in_program && serve(thread, info.words[0], context) => {}
@@ -145,6 +145,15 @@ fn go_on_undisturbed(thread: &mut Thread, context: &mut Context) {
 }
 
 impl Process {
+    /// What the run wants of this process. Of several signals that come at the same time the
+    /// kernel keeps one, so what is to be done is not in the signal.
+    fn serve_run(&mut self, thread: &mut Thread) {
+        self.serve_request(thread);
+        if self.slot.give_back.load(Relaxed) != 0 {
+            self.give_back();
+        }
+    }
+
     /// Has the thread go on in the program's handler for `signal`.
     fn deliver(&mut self, thread: &mut Thread, signal: u32, info: &Info, context: &mut Context) {
         let action = self.actions[signal as usize];

@@ -23,7 +23,7 @@ const THREADS_MAX: usize = 8192;
 const THREADS_MIN: usize = 64;
 const BLOCK_BYTES: usize = 128 * 1024;
 /// The kernel takes 1024 iovecs; a call has a few more pointers.
-const HOLDS_MAX: usize = 1024 + 8;
+const HOLDS_MAX: usize = 1024 + 9;
 /// RAM that a thread's block costs as a rule.
 const TOUCHED_BYTES: usize = 6 * PAGE_BYTES;
 
@@ -58,6 +58,7 @@ pub(crate) struct Thread {
     /// A child that only shares this memory has set limits of its own.
     pub(crate) keeps_limits: bool,
     holds: usize,
+    /// The first is what another process is lent.
     held: [(u64, u64); HOLDS_MAX],
     /// What the next program of the process is to get.
     pub(crate) environment: Environment,
@@ -104,7 +105,13 @@ impl Thread {
     }
 
     pub(crate) fn let_go(&mut self) {
-        self.holds = 0;
+        self.holds = 1;
+        self.held[0] = (0, 0);
+    }
+
+    /// Keeps `pages` for another process, instead of those that it was lent before.
+    pub(crate) fn lend(&mut self, pages: Pages) {
+        self.held[0] = (pages.start, pages.end);
     }
 }
 

@@ -1,6 +1,7 @@
 //! `process_vm_readv` and `process_vm_writev`: memory of this process by its own
 //! id, and of others. Made in pieces, without the lock, so that both sides of a
-//! large transfer are held within the budget; the program sees one call.
+//! large transfer are held within the budget; the program sees one call. What is
+//! swapped out in another process of the run is asked for ([`super::neighbours`]).
 //!
 //! Source: process_vm_readv(2). The kernel does not wait in these calls, so that
 //! no signal interrupts them.
@@ -9,11 +10,14 @@ use zpager_sys::process::thread_exists;
 use zpager_sys::syscall;
 
 use super::Outcome;
+use super::neighbours::{self, ASKED_BYTES_MAX};
 use super::transfer::{CALL_BYTES_MAX, VECTORS_MAX, some_or};
 use crate::process::Process;
 use crate::threads::Thread;
 
 const EFAULT: isize = -14;
+/// Times in a row that pages were brought in and were gone again.
+const FUTILE_MAX: u32 = 8;
 
 /// Where a transfer stands in a list of vectors.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +59,8 @@ pub(crate) struct Across {
     remote: Vectors,
     /// The other process is this one.
     is_own: bool,
+    /// The other process is managed in the same run.
+    is_neighbour: bool,
     piece_bytes: usize,
 }
 
@@ -73,7 +79,8 @@ impl Process {
         let bytes = self.managed_bytes(local, local_count).saturating_add(remote_bytes);
         // What the kernel refuses at once, it refuses by itself.
         let is_refused = flags != 0 || local_count > VECTORS_MAX || remote_count > VECTORS_MAX;
-        if is_refused || bytes <= self.piece_bytes() {
+        let is_neighbour = !is_own && self.neighbour(process as i32).is_some();
+        if is_refused || !is_neighbour && bytes <= self.piece_bytes() {
             self.hold_vectors(thread, local, local_count);
             if is_own {
                 self.hold_vectors(thread, remote, remote_count);
@@ -86,7 +93,11 @@ impl Process {
             local: Vectors::new(local, local_count),
             remote: Vectors::new(remote, remote_count),
             is_own,
-            piece_bytes: self.piece_bytes(),
+            is_neighbour,
+            piece_bytes: match is_neighbour {
+                true => ASKED_BYTES_MAX,
+                false => self.piece_bytes(),
+            },
         })
     }
 }
@@ -111,7 +122,10 @@ impl Across {
                     process.hold(thread, remote, bytes);
                 }
             });
-            let moved = self.call(local, remote, bytes);
+            let moved = match self.is_neighbour {
+                true => self.call_neighbour(thread, local, remote, bytes),
+                false => self.call(local, remote, bytes),
+            };
             if moved < 0 {
                 return some_or(done, moved);
             }
@@ -123,6 +137,35 @@ impl Across {
             self.remote.within_bytes += bytes;
         }
         done as isize
+    }
+
+    /// A piece with a process whose pages may be swapped out.
+    fn call_neighbour(
+        &self,
+        thread: &mut Thread,
+        local: usize,
+        remote: usize,
+        bytes: usize,
+    ) -> isize {
+        let mut done = 0;
+        let mut futile = 0;
+        loop {
+            let rest = bytes - done;
+            let moved = self.call(local + done, remote + done, rest);
+            if moved > 0 {
+                done += moved as usize;
+                futile = 0;
+            } else if moved != EFAULT {
+                return some_or(done, moved);
+            }
+            if done == bytes || futile == FUTILE_MAX {
+                return some_or(done, EFAULT);
+            }
+            futile += 1;
+            if !neighbours::ask(thread, self.process as i32, remote + done, bytes - done) {
+                return some_or(done, EFAULT);
+            }
+        }
     }
 
     fn call(&self, local: usize, remote: usize, bytes: usize) -> isize {

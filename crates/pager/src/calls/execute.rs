@@ -70,6 +70,9 @@ impl Process {
         if !thread.keeps_limits {
             limits::give_back();
         }
+        if thread.is_of(self) {
+            self.stop_answering();
+        }
         thread.executing = Some(context.registers);
         let registers = &mut context.registers;
         let place = if is_at { &mut registers.r10 } else { &mut registers.rdx };
@@ -85,6 +88,9 @@ impl Process {
         let Some(before) = thread.executing.take() else { return false };
         if !thread.keeps_limits {
             limits::apply();
+        }
+        if thread.is_of(self) {
+            self.answer();
         }
         let registers = &context.registers;
         let (rax, eflags, fpstate) = (registers.rax, registers.eflags, registers.fpstate);

@@ -9,6 +9,7 @@
 mod across;
 mod execute;
 mod memory;
+mod neighbours;
 mod process_calls;
 mod shapes;
 mod signal_calls;
