@@ -57,6 +57,7 @@ hazards! {
     vectors "vectors" 24;
     messages "messages" 16;
     futexes "futexes" 20;
+    robust "robust" 20;
     structs "structs" 16;
     mappings "mappings" 20 "raw" copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
     mappings_by_libc "mappings" 20 "libc" copy(ignore = "without a store and with relatives of a fork the budget is exceeded");

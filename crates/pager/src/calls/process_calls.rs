@@ -23,6 +23,8 @@ const PR_GET_NAME: usize = 16;
 const CLOSE_RANGE_UNSHARE: usize = 2;
 const CLONE_FILES: usize = 0x400;
 const ROBUST_HEAD_BYTES: usize = 24;
+/// Most entries of a list of robust mutexes that the kernel looks at.
+const ROBUST_MAX: usize = 2048;
 
 impl Process {
     pub(super) fn process_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
@@ -41,6 +43,7 @@ impl Process {
             nr::__NR_prlimit64 => self.limit_call(thread, [first, second, third, arguments[3]]),
             nr::__NR_exit => {
                 thread.ends();
+                self.hold_robust(thread);
                 Outcome::GoOn
             }
             nr::__NR_exit_group => self.end(thread),
@@ -67,6 +70,43 @@ impl Process {
             nr::__NR_io_uring_setup => Outcome::Done(ENOSYS.as_result()),
             nr::__NR_prctl => self.control_call(thread, first, second),
             _ => Outcome::GoOn,
+        }
+    }
+
+    /// Holds the robust mutexes of a thread that ends until it is gone: the kernel goes through
+    /// their list then, and would stop at the first that it cannot read.
+    ///
+    /// Source: Documentation/locking/robust-futexes.rst, `exit_robust_list`.
+    fn hold_robust(&mut self, thread: &mut Thread) {
+        let (mut head, mut bytes) = (0usize, 0usize);
+        let arguments = [0, (&raw mut head) as usize, (&raw mut bytes) as usize, 0, 0, 0];
+        // SAFETY: the kernel writes the two words.
+        let asked = unsafe { syscall::call(nr::__NR_get_robust_list, arguments) };
+        if asked != 0 || head == 0 {
+            return;
+        }
+        let Some([mut entry, offset, pending]) = self.peek_words(head) else { return };
+        self.hold_futex(thread, pending, offset);
+        for _ in 0..ROBUST_MAX {
+            // The last bit tells the kind of futex.
+            let place = entry & !1;
+            if place == head || place == 0 {
+                return;
+            }
+            self.hold_futex(thread, entry, offset);
+            match self.peek_words(place) {
+                Some([next]) => entry = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Holds an entry of a list of robust mutexes, and its futex.
+    fn hold_futex(&mut self, thread: &mut Thread, entry: usize, offset: usize) {
+        let place = entry & !1;
+        if place != 0 {
+            self.hold_once(thread, place);
+            self.hold_once(thread, place.wrapping_add(offset));
         }
     }
 
