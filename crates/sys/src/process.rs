@@ -27,6 +27,13 @@ pub fn raise(signal: u32) {
     let _ = unsafe { checked(nr::__NR_tgkill, [pid() as usize, tid() as usize, signal as usize]) };
 }
 
+/// Sleeps.
+pub fn pause_ms(milliseconds: u64) {
+    let time = [milliseconds / 1000, milliseconds % 1000 * 1_000_000];
+    // SAFETY: the kernel reads the two words.
+    let _ = unsafe { checked(nr::__NR_nanosleep, [time.as_ptr() as usize, 0]) };
+}
+
 /// Ends the process.
 pub fn exit_group(status: i32) -> ! {
     loop {
