@@ -150,8 +150,28 @@ fn status_input_and_output_pass_through() {
     }
 }
 
+/// A program that passes an empty environment on starts a managed one, and one that names another
+/// run's control block is left alone.
+#[test]
+fn a_cleared_environment_is_of_the_run() {
+    let directory = places::scratch();
+    let script = "env -i A=b env; env -i LD_PRELOAD=libm.so.6 env; env -i ZPAGER_CONTROL=other env; \
+                  env -i /no/such/program || env -i sh -c 'exit 7'";
+    let mut command = Command::new(places::zpager());
+    command.args(["run", "--memory", "24M", "--quiet", "--", "sh", "-c", script]);
+    let output = command.current_dir(directory.path()).output().expect("zpager runs");
+    assert_eq!(output.status.code(), Some(7));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let starts = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(starts("A=b"), 1, "{text}");
+    assert_eq!(starts("ZPAGER_CONTROL=/proc/"), 2, "{text}");
+    assert_eq!(starts("ZPAGER_CONTROL=other"), 1, "{text}");
+    assert_eq!(starts("LD_PRELOAD=/proc/"), 2, "{text}");
+    assert_eq!(text.lines().filter(|line| line.ends_with(":libm.so.6")).count(), 1, "{text}");
+}
+
 fn input() -> Stdio {
-    fs::File::open("/proc/self/status").expect("some text").into()
+    fs::File::open("/proc/version").expect("some text").into()
 }
 
 #[test]

@@ -57,6 +57,7 @@ hazards! {
     vectors "vectors" 24;
     messages "messages" 16;
     futexes "futexes" 20;
+    robust "robust" 20;
     structs "structs" 16;
     mappings "mappings" 20 "raw" copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
     mappings_by_libc "mappings" 20 "libc" copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
@@ -81,19 +82,18 @@ hazards! {
     daemon "daemon" 20;
     spawning "spawning" 24 copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
     signals "signals" 20;
+    sigmasks "sigmasks" 20;
     sigstacks "sigstacks" 20;
     segv "segv" 20;
     sigbus "sigbus" 20;
     sigsys "sigsys" 20;
     timers "timers" 20;
     coroutines "coroutines" 16;
-    #[ignore = "a child made without a free descriptor cannot be managed"]
-    limits "limits" 20;
-    #[ignore = "memory read from outside the process, or through /proc/self/mem, is not brought in"]
+    limits "limits" 20 copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
     remote "remote" 20;
+    own_memory "own_memory" 20;
     uring "uring" 20;
     sparse "sparse" 24;
-    #[ignore = "RLIMIT_AS and RLIMIT_DATA count the reservations of the pager"]
     rlimits "rlimits" 20;
     #[ignore = "relatives of a fork hold more than the budget for a while"]
     privileges "privileges" 20;

@@ -25,6 +25,17 @@ static void map_within(uint64_t tag, size_t refused_bytes) {
     CHECK(refused == MAP_FAILED && errno == ENOMEM);
 }
 
+/* A program that is started has the limits that were set, no others. */
+static void passed_on(void) {
+    FILE *told = popen("ulimit -S -v; ulimit -S -d; ulimit -H -d", "r");
+    char line[64];
+    for (int i = 0; i < 3; i++) {
+        CHECK(told && fgets(line, sizeof line, told));
+        CHECK(strcmp(line, i < 2 ? "262144\n" : "unlimited\n") == 0);
+    }
+    CHECK(pclose(told) == 0);
+}
+
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
     big = pages_map(BIG_PAGES);
@@ -36,6 +47,12 @@ int main(int argc, char **argv) {
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     map_within(tag + 1, 512ul << 20);
     CHECK(getrlimit(RLIMIT_AS, &found) == 0 && found.rlim_cur == limit.rlim_cur);
+    passed_on();
+    limit.rlim_cur = RLIM_INFINITY;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0 && setrlimit(RLIMIT_DATA, &limit) == 0);
+    CHECK(munmap(pages_map(2ul << 18), 2ul << 30) == 0);
+    limit = (struct rlimit){2, 1};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == -1 && errno == EINVAL);
     pages_check(big, BIG_PAGES, 0);
     note(tag);
     return victim_end();

@@ -137,6 +137,10 @@ struct Pause {
 impl Pause {
     const NONE: Pause = Pause { left: 0, after_failure: FAILURE_PAUSE, error: SpillError::Nothing };
 
+    fn is_of_full_store(&self) -> bool {
+        self.left > 0 && self.error == SpillError::Full
+    }
+
     fn begin(&mut self, error: SpillError) {
         self.error = error;
         self.left = FULL_PAUSE;

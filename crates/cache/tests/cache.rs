@@ -106,6 +106,15 @@ fn what_is_gathered_is_what_it_was() {
             model::run(setting, steps(&[]));
             model::run(setting, steps(&[Step::Fork]));
             model::run(setting, steps(&[Step::Fork, Step::Exit]));
+            // The store is full, and what is alive comes back to the pool.
+            let fills: Vec<Step> = (0..6)
+                .flat_map(|at| [Step::SwapOut { from: at * 64, count: 64, kind }, Step::Spill])
+                .collect();
+            let all_holes: Vec<Step> =
+                (0..5).map(|at| Step::Forget { from: at * 64 + 2, count: 20 }).collect();
+            model::run(setting, [&fills[..], &all_holes, &more].concat());
+            let between = [Step::Fork, Step::Switch];
+            model::run(setting, [&fills[..], &between, &all_holes, &more, &more].concat());
             let forked_before = [&fill(kind)[..], &[Step::Fork], &holes[..], &more[..]].concat();
             model::run(setting, forked_before);
         }
@@ -265,4 +274,35 @@ fn a_store_with_holes_is_used_again() {
             assert!(swap_in(&mut cache, number).0 == Content { kind: 3, seed }.page().0);
         }
     }
+}
+
+/// A store that can grow no further takes pages as long as what is alive leaves room in it.
+#[test]
+fn a_full_store_with_holes_takes_more() {
+    const PAGES: u64 = 1000;
+    const CLUSTERS: usize = 14;
+    let mut cache = cache(CodecId::Copy, 4 * MIB, CLUSTERS);
+    let mut random = random();
+    let mut contents: Vec<Option<u64>> = vec![None; PAGES as usize];
+    let mut restored = 0;
+    for step in 0..30_000 {
+        let number = random(PAGES);
+        let content = &mut contents[number as usize];
+        if let Some(seed) = content.take() {
+            assert!(swap_in(&mut cache, number).0 == Content { kind: 3, seed }.page().0);
+        } else {
+            swap_out(&mut cache, number, &Content { kind: 3, seed: step }.page());
+            *content = Some(step);
+        }
+        // About half of the pages are out, two MiB; the store has room for three and a half.
+        for _ in 0..300 {
+            if cache.payload_bytes() <= MIB / 2 {
+                break;
+            }
+            restored += cache.clean().map_or(0, |cleaned| cleaned.pages);
+            let _ = cache.spill();
+        }
+        assert!(cache.payload_bytes() <= MIB / 2, "step {step}: nothing leaves");
+    }
+    assert!(restored > 0, "the store was never full");
 }

@@ -21,6 +21,9 @@ use crate::threads::Threads;
 /// Most pages that are lifted or brought in with one call.
 pub(crate) const BATCH_PAGES: usize = zpager_policy::WINDOW_MAX;
 
+/// Descriptors of memory that are remembered at the same time.
+pub(crate) const MEMORY_FILES: usize = 8;
+
 /// The process, once it is managed.
 pub(crate) static PROCESS: Lock<Option<Process>> = Lock::new(None);
 
@@ -71,6 +74,9 @@ pub(crate) struct Process {
     pub(crate) actions: [Action; SIGNALS + 1],
     /// End of the program's data segment.
     pub(crate) program_break: usize,
+    /// Descriptors whose position was set to an address of managed memory, each in the place that
+    /// its number gives: `/proc/self/mem` above all.
+    pub(crate) memory_files: [i32; MEMORY_FILES],
     /// The store's descriptor, to be kept from the program.
     pub(crate) store_fd: i32,
 }

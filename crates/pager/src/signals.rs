@@ -19,7 +19,7 @@ use zpager_sys::signal::{
     only,
 };
 use zpager_sys::{Errno, process};
-use zpager_wire::GIVE_BACK;
+use zpager_wire::{BRING_IN, GIVE_BACK};
 
 use crate::assembly::restorer;
 use crate::calls;
@@ -100,8 +100,8 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
     let in_program = stubs::at(context.registers.rip).is_none();
     match signal as u32 {
         SIGSYS if info.code == SYS_USER_DISPATCH => calls::dispatch(thread, context),
-        SIGSYS if info.code == SI_QUEUE && info.words[1] == GIVE_BACK => {
-            Process::with(Process::give_back);
+        SIGSYS if info.code == SI_QUEUE && [GIVE_BACK, BRING_IN].contains(&info.words[1]) => {
+            Process::with(|process| process.serve_run(thread));
             go_on_undisturbed(thread, context);
         }
         SIGBUS if info.code > 0 && in_program && serve(thread, info.words[0], context) => {}
@@ -145,11 +145,24 @@ fn go_on_undisturbed(thread: &mut Thread, context: &mut Context) {
 }
 
 impl Process {
+    /// What the run wants of this process. Of several signals that come at the same time the
+    /// kernel keeps one, so what is to be done is not in the signal.
+    fn serve_run(&mut self, thread: &mut Thread) {
+        self.serve_request(thread);
+        if self.slot.give_back.load(Relaxed) != 0 {
+            self.give_back();
+        }
+    }
+
     /// Has the thread go on in the program's handler for `signal`.
     fn deliver(&mut self, thread: &mut Thread, signal: u32, info: &Info, context: &mut Context) {
         let action = self.actions[signal as usize];
         let is_forced = info.code > 0 && OURS & only(signal) != 0;
-        if thread.pretended_mask & only(signal) != 0 {
+        // A call that has a mask of its own while it waits: the handler that ends it begins with that.
+        let ends_call = matches!(stubs::at(context.registers.rip), Some(At::Done(_)))
+            && context.registers.rax as isize == EINTR;
+        let temporary = thread.temporary_mask.filter(|_| ends_call);
+        if temporary.unwrap_or(thread.pretended_mask) & only(signal) & OURS != 0 {
             if !is_forced {
                 thread.pending |= only(signal);
                 return;
@@ -163,7 +176,7 @@ impl Process {
         // In the program's terms: a call that the kernel makes again is dispatched again.
         match stubs::at(context.registers.rip) {
             Some(At::Call(address) | At::Done(address)) => context.registers.rip = address,
-            Some(At::Piece(is_made)) => self.interrupt_pieces(thread, context, is_made),
+            Some(At::Piece(is_made)) => self.interrupt(thread, context, is_made),
             None => {}
         }
         thread.let_go();
@@ -174,11 +187,24 @@ impl Process {
         shown.mask |= thread.pretended_mask;
         // SAFETY: the stack was brought in just now and is held; the context is the kernel's.
         let frame = unsafe { place.write(action.restorer, &shown, info) };
+        if let Some(mask) = temporary {
+            thread.temporary_mask = None;
+            (context.mask, thread.pretended_mask) = (mask & !OURS, mask & OURS);
+        }
         enter_handler(context, &action, signal, frame);
         thread.pretended_mask |= handler_mask(&action, signal) & OURS;
         if action.flags & SA_RESETHAND != 0 {
             // The default action of a signal that had a handler is always accepted.
             let _ = self.set_action(signal, &Action::default());
+        }
+    }
+
+    /// Has a call that leads to the trap be over, or be made by the program's own instruction.
+    fn interrupt(&mut self, thread: &mut Thread, context: &mut Context, is_made: bool) {
+        if !self.end_execution(thread, context) {
+            self.interrupt_pieces(thread, context, is_made);
+        } else if !is_made {
+            context.registers.rip -= stubs::SYSCALL_BYTES;
         }
     }
 

@@ -249,6 +249,7 @@ impl Process {
         if let Err(error) = armed {
             self.fail(error, 0);
         }
+        self.answer();
     }
 }
 

@@ -17,14 +17,14 @@ use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
-use zpager_sys::{Errno, PAGE_BYTES, process};
+use zpager_sys::{Errno, PAGE_BYTES, limits, process};
 use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind};
 
 use crate::account::{Published, count};
 use crate::hold::pages_of;
 use crate::maps::{self, Kind};
 use crate::own::{Own, SwapFile};
-use crate::process::{BATCH_PAGES, Lift, MANAGED, PROCESS, Process};
+use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, PROCESS, Process};
 use crate::regions::Regions;
 use crate::spawn::claim_slot;
 use crate::threads::{Thread, Threads};
@@ -34,13 +34,15 @@ use crate::{signals, stubs};
 const EINVAL: Errno = Errno(22);
 const ENOMEM: Errno = Errno(12);
 /// Longest path of a descriptor, `/proc/PID/fd/N`.
-const PATH_BYTES: usize = 64;
-/// Descriptors below the limit where ours are put.
-const DESCRIPTORS_KEPT: usize = 24;
+pub(crate) const PATH_BYTES: usize = 64;
 /// A stack is taken to reach at most so far below its pointer.
 const STACK_BYTES_MAX: usize = 64 << 20;
 /// And at least so far above it, where the thread pointer does not say more.
 const STACK_ABOVE_BYTES: usize = 64 << 10;
+/// Parts of a hard limit of the address space: what a pool may hold, which reserves several times
+/// as much, and the blocks of the threads.
+const POOL_PART: usize = 32;
+const THREADS_PART: usize = 32;
 /// Mappings that are looked at one batch at a time.
 const LINES_MAX: usize = 64;
 
@@ -61,12 +63,20 @@ impl Image {
 
 static mut IMAGE: Image = Image { start: 0, end: 0 };
 static mut CONTROL: Option<&'static Control> = None;
+/// Where the control block was found, with a zero byte behind it.
+static mut CONTROL_PATH: [u8; PATH_BYTES] = [0; PATH_BYTES];
 
 /// # Safety
 /// After [`load`], which alone writes it.
 pub(crate) unsafe fn image() -> Image {
     // SAFETY: the caller's promise.
     unsafe { ptr::read(&raw const IMAGE) }
+}
+
+/// The path by which the control block was found, with zero bytes behind it.
+pub(crate) fn control_path() -> [u8; PATH_BYTES] {
+    // SAFETY: written by `load` alone, before anything else runs here.
+    unsafe { ptr::read(&raw const CONTROL_PATH) }
 }
 
 /// Called once, when the agent has been loaded into a program. Without a
@@ -111,6 +121,8 @@ fn thread_pointer() -> usize {
 fn find_control() -> Option<&'static Control> {
     let mut path = [0u8; PATH_BYTES];
     read_variable(CONTROL_VARIABLE.as_bytes(), &mut path)?;
+    // SAFETY: this is `load`, before anything else runs here.
+    unsafe { CONTROL_PATH = path };
     let file = Fd::open(&path, nr::O_RDWR).ok()?;
     let base = file.map_shared(size_of::<Control>());
     file.close();
@@ -185,11 +197,7 @@ pub(crate) extern "C" fn entered(
 
 /// Opens a userfaultfd where programs seldom look.
 pub(crate) fn open_userfaultfd(lift: Lift) -> Result<Userfaultfd, Errno> {
-    Userfaultfd::open(high_descriptor(), lift == Lift::Copy)
-}
-
-fn high_descriptor() -> usize {
-    process::descriptor_limit().saturating_sub(DESCRIPTORS_KEPT)
+    limits::with_descriptors(|least| Userfaultfd::open(least, lift == Lift::Copy))
 }
 
 /// Takes the whole process into management.
@@ -205,8 +213,10 @@ fn manage_process(
     if place.is_some() {
         return Err(EINVAL);
     }
-    stubs::prepare()?;
-    build(&mut place, control, image)?;
+    limits::take_over(image.end - image.start);
+    stubs::prepare().and_then(|()| build(&mut place, control, image)).inspect_err(|_| {
+        limits::give_back();
+    })?;
     let process = place.as_mut().ok_or(EINVAL)?;
     let mut actions = process.actions;
     signals::take_over(&mut actions)?;
@@ -230,7 +240,9 @@ fn build(
     let staging = Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?;
     let wanted = if settings.lift_by_copy != 0 { Lift::Copy } else { Lift::Move };
     let (uffd, lift) = register_staging(&staging, wanted)?;
-    let cache = Cache::new(Own, codec, settings.budget_bytes as usize, store).ok_or(ENOMEM)?;
+    let hard_bytes = limits::hard_bytes().unwrap_or(u64::MAX) as usize;
+    let pool_bytes_max = (settings.budget_bytes as usize).min(hard_bytes / POOL_PART);
+    let cache = Cache::new(Own, codec, pool_bytes_max, store).ok_or(ENOMEM)?;
     let pid = process::pid();
     *place = Some(Process {
         control,
@@ -245,7 +257,7 @@ fn build(
         sampler: sampler(settings.budget_bytes)?,
         split: Split::default(),
         spill_ticks: 0,
-        threads: Threads::new()?,
+        threads: Threads::new(hard_bytes / THREADS_PART)?,
         resident_pages: 0,
         shared_bytes: 0,
         entries_until_recount: 0,
@@ -256,6 +268,7 @@ fn build(
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         actions: [signal::Action::default(); SIGNALS + 1],
         program_break: 0,
+        memory_files: [-1; MEMORY_FILES],
         store_fd: store.map_or(-1, |store| store.blocks.0.0),
     });
     Ok(())
@@ -297,13 +310,19 @@ fn open_store(control: &Control) -> Result<Option<Store<SwapFile>>, Errno> {
     // SAFETY: the supervisor made the map of so many words; they are only ever used as atomics.
     let words: &'static [AtomicU64] =
         unsafe { core::slice::from_raw_parts(base.cast(), bytes / size_of::<AtomicU64>()) };
-    let blocks = SwapFile(file.moved_up(high_descriptor()));
+    let blocks = SwapFile(limits::with_descriptors(|least| file.moved_up(least)));
     Ok(Some(Store { blocks, clusters: Clusters::new(words) }))
 }
 
 /// Opens `/proc/PID/fd/FD`.
 fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno> {
     let mut path = [0u8; PATH_BYTES];
+    let length = descriptor_path(pid, fd, &mut path);
+    Fd::open(&path[..=length], flags)
+}
+
+/// Writes `/proc/PID/fd/FD` over zero bytes; gives its length.
+pub(crate) fn descriptor_path(pid: i32, fd: i32, path: &mut [u8; PATH_BYTES]) -> usize {
     let mut length = 0;
     let mut append = |part: &[u8]| {
         path[length..length + part.len()].copy_from_slice(part);
@@ -314,7 +333,7 @@ fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno> {
     append(decimal(pid, &mut digits));
     append(b"/fd/");
     append(decimal(fd, &mut digits));
-    Fd::open(&path[..=length], flags)
+    length
 }
 
 fn decimal(number: i32, digits: &mut [u8; 10]) -> &[u8] {

@@ -132,7 +132,10 @@ impl Process {
     fn spill(&mut self) -> bool {
         let began = ticks();
         self.clean_store();
-        let outcome = self.cache.spill();
+        let mut outcome = self.cache.spill();
+        if outcome == Err(SpillError::Full) && self.clean_store() {
+            outcome = self.cache.spill();
+        }
         let taken = ticks().wrapping_sub(began);
         self.spill_ticks = self.spill_ticks.wrapping_add(taken);
         let counters = &self.control.counters;
@@ -157,21 +160,23 @@ impl Process {
         }
     }
 
-    /// Makes room in the store where much of it holds nothing any more.
-    fn clean_store(&mut self) {
+    /// Makes room in the store where much of it holds nothing any more; gives whether it did.
+    fn clean_store(&mut self) -> bool {
         let counters = &self.control.counters;
         match self.cache.clean() {
             Ok(cleaned) => {
-                count(&counters.store_writes, 1);
+                count(&counters.store_writes, usize::from(cleaned.written_bytes > 0));
                 count(&counters.store_written_bytes, cleaned.written_bytes);
                 count(&counters.store_reads, cleaned.reads as usize);
                 count(&counters.store_read_bytes, cleaned.read_bytes);
                 counters.store_file_bytes.fetch_max(cleaned.end_bytes, Relaxed);
+                true
             }
             Err(SpillError::Io(error)) => {
                 self.note(EventKind::StoreWriteFailed, error.0 as u64, 0);
+                false
             }
-            Err(_) => {}
+            Err(_) => false,
         }
     }
 

@@ -11,17 +11,19 @@ use zpager_policy::Ahead;
 use zpager_sys::dispatch::SELECTOR_BLOCK;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::process::thread_exists;
-use zpager_sys::signal::{AlternateStack, Mask};
+use zpager_sys::signal::{AlternateStack, Mask, Registers};
 use zpager_sys::{Errno, PAGE_BYTES};
 
-use crate::calls::Continued;
+use crate::calls::{Continued, Environment};
 use crate::regions::Pages;
 
 /// Most threads of a process that are managed at the same time.
 const THREADS_MAX: usize = 8192;
+/// So many can be managed even where address space is limited.
+const THREADS_MIN: usize = 64;
 const BLOCK_BYTES: usize = 128 * 1024;
 /// The kernel takes 1024 iovecs; a call has a few more pointers.
-const HOLDS_MAX: usize = 1024 + 8;
+const HOLDS_MAX: usize = 1024 + 9;
 /// RAM that a thread's block costs as a rule.
 const TOUCHED_BYTES: usize = 6 * PAGE_BYTES;
 
@@ -41,6 +43,8 @@ pub(crate) struct Thread {
     pub(crate) pretended_mask: Mask,
     /// Those of them that were sent while they were pretended to be blocked.
     pub(crate) pending: Mask,
+    /// The mask of the call that was last let go on in a stub, while it waits.
+    pub(crate) temporary_mask: Option<Mask>,
     /// The alternate stack that the program set.
     pub(crate) alternate: AlternateStack,
     /// Address and instruction of the last fault on unmanaged memory.
@@ -49,8 +53,15 @@ pub(crate) struct Thread {
     pub(crate) call: usize,
     /// The call that it makes in pieces.
     pub(crate) continued: Option<Continued>,
+    /// Its registers before the `execve` that it is in.
+    pub(crate) executing: Option<Registers>,
+    /// A child that only shares this memory has set limits of its own.
+    pub(crate) keeps_limits: bool,
     holds: usize,
+    /// The first is what another process is lent.
     held: [(u64, u64); HOLDS_MAX],
+    /// What the next program of the process is to get.
+    pub(crate) environment: Environment,
 }
 
 impl Thread {
@@ -94,7 +105,13 @@ impl Thread {
     }
 
     pub(crate) fn let_go(&mut self) {
-        self.holds = 0;
+        self.holds = 1;
+        self.held[0] = (0, 0);
+    }
+
+    /// Keeps `pages` for another process, instead of those that it was lent before.
+    pub(crate) fn lend(&mut self, pages: Pages) {
+        self.held[0] = (pages.start, pages.end);
     }
 }
 
@@ -102,14 +119,17 @@ impl Thread {
 pub(crate) struct Threads {
     blocks: Mapping,
     base: usize,
+    most: usize,
     /// Blocks that were ever in use: they come first.
     count: usize,
 }
 
 impl Threads {
-    pub(crate) fn new() -> Result<Self, Errno> {
-        let blocks = Mapping::reserve((THREADS_MAX + 1) * BLOCK_BYTES)?;
-        Ok(Threads { blocks, base: blocks.start().next_multiple_of(BLOCK_BYTES), count: 0 })
+    /// Room for as many as fit `bytes_max` of address space, but for some at least.
+    pub(crate) fn new(bytes_max: usize) -> Result<Self, Errno> {
+        let most = (bytes_max / BLOCK_BYTES).clamp(THREADS_MIN, THREADS_MAX);
+        let blocks = Mapping::reserve((most + 1) * BLOCK_BYTES)?;
+        Ok(Threads { blocks, base: blocks.start().next_multiple_of(BLOCK_BYTES), most, count: 0 })
     }
 
     pub(crate) fn metadata_bytes(&self) -> usize {
@@ -125,7 +145,7 @@ impl Threads {
     /// A block for a new thread; the caller sets its ids. `None` when all are taken.
     pub(crate) fn claim(&mut self, pid: i32) -> Option<&'static mut Thread> {
         let free = (0..self.count).find(|&at| is_free(self.block(at)));
-        let at = free.or_else(|| (self.count < THREADS_MAX).then_some(self.count))?;
+        let at = free.or_else(|| (self.count < self.most).then_some(self.count))?;
         self.count = self.count.max(at + 1);
         let thread = self.block(at);
         thread.selector = SELECTOR_BLOCK;
@@ -134,9 +154,12 @@ impl Threads {
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
         thread.pending = 0;
+        thread.temporary_mask = None;
         thread.alternate = AlternateStack::NONE;
         thread.foreign_fault = (0, 0);
         thread.continued = None;
+        thread.executing = None;
+        thread.keeps_limits = false;
         thread.let_go();
         Some(thread)
     }

@@ -1,11 +1,13 @@
 //! Descriptors and positional I/O.
 
+use crate::limits;
 use crate::syscall::{Errno, checked, nr};
 
 /// A descriptor of zpager's own. Never closed by dropping: the agent's descriptors last as long as their process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fd(pub i32);
 
+const EMFILE: Errno = Errno(24);
 /// `AT_FDCWD`.
 const HERE: usize = -100isize as usize;
 
@@ -18,7 +20,12 @@ impl Fd {
         debug_assert_eq!(path.last(), Some(&0));
         let flags = (flags | nr::O_CLOEXEC) as usize;
         // SAFETY: the path is a C string that outlives the call.
-        let fd = unsafe { checked(nr::__NR_openat, [HERE, path.as_ptr() as usize, flags, 0]) }?;
+        let open = || unsafe { checked(nr::__NR_openat, [HERE, path.as_ptr() as usize, flags, 0]) };
+        let fd = match open() {
+            // The program has all that it may have.
+            Err(EMFILE) => limits::with_descriptors(|_| open())?,
+            outcome => outcome?,
+        };
         Ok(Fd(fd as i32))
     }
 
@@ -112,8 +119,12 @@ impl Fd {
     pub fn map_shared(self, bytes: usize) -> Result<*mut u8, Errno> {
         let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
         let arguments = [0, bytes, protection, nr::MAP_SHARED as usize, self.0 as usize, 0];
+        limits::own_changes(bytes as i64);
         // SAFETY: a new mapping touches nothing that exists.
-        unsafe { checked(nr::__NR_mmap, arguments) }.map(|base| base as *mut u8)
+        let base = unsafe { checked(nr::__NR_mmap, arguments) }.inspect_err(|_| {
+            limits::own_changes(-(bytes as i64));
+        })?;
+        Ok(base as *mut u8)
     }
 
     /// Length of the file.

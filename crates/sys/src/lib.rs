@@ -11,6 +11,7 @@
 
 pub mod dispatch;
 pub mod file;
+pub mod limits;
 pub mod lock;
 pub mod mapping;
 pub mod process;

@@ -8,6 +8,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::limits;
 use crate::syscall::{Errno, checked, nr};
 
 /// Where the search for room begins. Exactly there, as [`is_own`] goes by the address.
@@ -38,8 +39,11 @@ impl Mapping {
     /// The kernel's, `ENOMEM` above all.
     pub fn reserve(bytes: usize) -> Result<Mapping, Errno> {
         let bytes = bytes.next_multiple_of(crate::PAGE_BYTES);
+        limits::own_changes(bytes as i64);
         let base = (0..TRIES_MAX).find_map(|_| map_at_hint(bytes).transpose());
-        let base = base.unwrap_or(Err(Errno(12)))?;
+        let base = base.unwrap_or(Err(Errno(12))).inspect_err(|_| {
+            limits::own_changes(-(bytes as i64));
+        })?;
         for advice in [nr::MADV_DONTDUMP, nr::MADV_NOHUGEPAGE] {
             // SAFETY: advice about the mapping just made; a kernel that knows it not refuses harmlessly.
             let _ = unsafe { checked(nr::__NR_madvise, [base, bytes, advice as usize]) };

@@ -27,22 +27,19 @@ pub fn raise(signal: u32) {
     let _ = unsafe { checked(nr::__NR_tgkill, [pid() as usize, tid() as usize, signal as usize]) };
 }
 
+/// Sleeps.
+pub fn pause_ms(milliseconds: u64) {
+    let time = [milliseconds / 1000, milliseconds % 1000 * 1_000_000];
+    // SAFETY: the kernel reads the two words.
+    let _ = unsafe { checked(nr::__NR_nanosleep, [time.as_ptr() as usize, 0]) };
+}
+
 /// Ends the process.
 pub fn exit_group(status: i32) -> ! {
     loop {
         // SAFETY: ends everything.
         let _ = unsafe { checked(nr::__NR_exit_group, [status as usize]) };
     }
-}
-
-/// The soft limit of open descriptors.
-pub fn descriptor_limit() -> usize {
-    let mut limits = [0u64; 2];
-    const NOFILE: usize = 7;
-    // SAFETY: the kernel writes the two words.
-    let asked =
-        unsafe { checked(nr::__NR_prlimit64, [0, NOFILE, 0, limits.as_mut_ptr() as usize]) };
-    if asked.is_ok() { limits[0].min(1 << 20) as usize } else { 1024 }
 }
 
 /// Writes a value, as its bytes are, into memory of this very process that may not be mapped.

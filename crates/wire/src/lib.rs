@@ -16,13 +16,13 @@ mod counters;
 mod processes;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
-pub use processes::{MAX_PROCESSES, ProcessSlot, Processes};
+pub use processes::{MAX_PROCESSES, ProcessSlot, Processes, Request};
 
 /// First word of [`Control`].
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -31,6 +31,10 @@ pub const CONTROL_VARIABLE: &str = "ZPAGER_CONTROL";
 /// The value that travels with a queued SIGSYS when the supervisor asks a
 /// process to give back pages.
 pub const GIVE_BACK: usize = 0x7a70_6167;
+
+/// The value that travels with a queued SIGSYS when another process of the run asks this one to
+/// bring pages in ([`Request`]).
+pub const BRING_IN: usize = GIVE_BACK + 1;
 
 /// What the supervisor asks of a stopped thread when it enters an agent's image
 /// at [`Control::entry_offset`].

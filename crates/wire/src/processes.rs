@@ -10,7 +10,7 @@
 
 use core::sync::atomic::{
     AtomicI32, AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
 use crate::{NO_PROCESS, Usage, no_process};
@@ -38,6 +38,42 @@ pub struct ProcessSlot {
     pub managed_bytes: AtomicU64,
     /// Counts up whenever this process wanted room and had nothing of its own to give.
     pub starved: AtomicU64,
+    /// What another process asks of this one.
+    pub request: Request,
+}
+
+/// Pages of a process that another one of the run wants to read or write by its id, and that have
+/// to be brought in first.
+///
+/// Who asks takes the request by a word of its own, writes what it wants, and sends a SIGSYS with
+/// [`crate::BRING_IN`]. A process that is about to run another program first says that it does not
+/// answer any more and then waits while somebody is sending, so that the signal never reaches a
+/// program that has no handler for it.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Request {
+    /// 0 while it is free; else what it is waiting for, with the thread that asks.
+    pub state: AtomicU32,
+    /// Set while the process answers.
+    pub answers: AtomicU32,
+    /// Set while the signal is being sent.
+    pub sending: AtomicU32,
+    /// First byte that is wanted.
+    pub start: AtomicU64,
+    /// How many.
+    pub bytes: AtomicU64,
+}
+
+impl Request {
+    const fn new() -> Self {
+        Request {
+            state: AtomicU32::new(0),
+            answers: AtomicU32::new(0),
+            sending: AtomicU32::new(0),
+            start: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Default for ProcessSlot {
@@ -58,6 +94,7 @@ impl ProcessSlot {
             metadata_bytes: AtomicU64::new(0),
             managed_bytes: AtomicU64::new(0),
             starved: AtomicU64::new(0),
+            request: Request::new(),
         }
     }
 }
@@ -104,6 +141,8 @@ impl ProcessSlot {
         }
         self.give_back.store(0, Relaxed);
         self.starved.store(0, Relaxed);
+        self.request.answers.store(0, SeqCst);
+        self.request.state.store(0, Relaxed);
         self.pid.store(NO_PROCESS, Release);
     }
 }

@@ -9,10 +9,13 @@
 //! this process holds of it is alive. Clusters in which a relative holds records
 //! are left alone: they would not become free.
 //!
+//! A store that is full has no cluster to gather into. What is alive in its
+//! emptiest one goes back to the pool then, and the next spill has that cluster.
+//!
 //! Bad for: a program whose spilled pages all die at the same rate, where what is
 //! gathered today dies tomorrow; it writes at most twice.
 
-use zpager_pool::{Space, SpaceSource};
+use zpager_pool::{Pool, Space, SpaceSource};
 use zpager_store::{Batch, Blocks, CLUSTER_BYTES, Place, read_run};
 
 use super::{
@@ -23,8 +26,9 @@ use crate::index::PAGE_NUMBER_END;
 
 /// Classes of clusters by how much of them is alive, the emptiest first.
 const CLASSES: usize = 64;
-/// Classes whose clusters are cleaned: up to half full.
-const CLEANED_CLASSES: usize = CLASSES / 2;
+/// Classes whose clusters are gathered, up to half full, and those from which a full store is helped.
+const GATHERED_CLASSES: usize = CLASSES / 2;
+const RESTORED_CLASSES: usize = CLASSES * 7 / 8;
 /// Records in the emptiest clusters that one walk over the index finds.
 const FOUND_MAX: usize = RECORDS_MAX;
 /// Tries not made after a walk found nothing.
@@ -35,7 +39,7 @@ const FOUND_PART: usize = 8;
 /// What one cleaning moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Pages whose records were written anew.
+    /// Pages whose records were written anew or taken back.
     pub pages: usize,
     /// Bytes written.
     pub written_bytes: usize,
@@ -84,11 +88,12 @@ struct Class {
 impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     /// Whether so little of what is held of the store is alive that cleaning is worth a try.
     fn should_clean(&self) -> bool {
-        self.store.is_some() && self.pause.left == 0 && self.held.is_sparse()
+        self.store.is_some()
+            && (self.pause.left == 0 && self.held.is_sparse() || self.pause.is_of_full_store())
     }
 
     /// Gathers what is alive in the emptiest clusters into one, if the store would have to grow
-    /// although much of it is dead. Nothing is lost or moved where it fails.
+    /// although much of it is dead; or takes it back into the pool, if the store is full. Nothing is lost or moved where it fails.
     ///
     /// # Errors
     /// [`SpillError::Nothing`] when there is no need or nothing to gather; else as
@@ -104,15 +109,28 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
         // SAFETY: the buffer is this cache's alone.
         let buffer = unsafe { bytes_mut(&self.batch, CLUSTER_BYTES) };
-        let batch = Batch::begin(store.clusters, buffer).ok_or(SpillError::Nothing)?;
-        if batch.cluster() < self.held.end() {
-            batch.abandon();
+        let batch = Batch::begin(store.clusters, buffer);
+        if let Some(batch) = batch.as_ref()
+            && self.pause.is_of_full_store()
+        {
+            debug_assert!(batch.records() == 0, "only to see that there is room again");
+            self.pause.left = 0;
+            return Err(SpillError::Nothing);
+        }
+        if batch.as_ref().is_some_and(|batch| batch.cluster() < self.held.end()) {
             return Err(SpillError::Nothing);
         }
         if self.waiting.next == self.waiting.end {
-            self.find_emptiest();
+            match batch {
+                // One cluster alone gives nothing that it does not take.
+                Some(_) => self.find_emptiest(GATHERED_CLASSES, 2),
+                None => self.find_emptiest(RESTORED_CLASSES, 1),
+            }
         }
-        let outcome = self.gather_and_write(batch);
+        let outcome = match batch {
+            Some(batch) => self.gather_and_write(batch),
+            None => self.restore(),
+        };
         if self.waiting.next == self.waiting.end && self.waiting.end > 0 {
             (self.waiting.next, self.waiting.end) = (0, 0);
             self.found.release(0, Waiting::BYTES);
@@ -125,12 +143,10 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         unsafe { slice_mut(&self.found, FOUND_MAX) }
     }
 
-    /// Finds the records of the emptiest clusters.
-    fn find_emptiest(&mut self) {
+    /// Finds the records of the emptiest clusters of the first classes, if there are so many of them.
+    fn find_emptiest(&mut self, classes: usize, least: usize) {
         self.waiting = Waiting::default();
-        let marked = self.mark_emptiest();
-        // One cluster alone gives nothing that it does not take.
-        if marked >= 2 {
+        if self.mark_emptiest(classes) >= least {
             let found = self.found();
             let mut at = 0;
             while let Some(page) = self.index.next_known(at, PAGE_NUMBER_END) {
@@ -149,28 +165,28 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     }
 
     /// The class of a cluster that can be cleaned.
-    fn class(&mut self, cluster: u32) -> Option<usize> {
+    fn class(&mut self, cluster: u32, classes: usize) -> Option<usize> {
         let records = self.held.records(cluster);
         let references = self.store.as_ref()?.clusters.references(cluster);
         if records == 0 || records != references {
             return None;
         }
         let class = self.held.record_bytes(cluster) * CLASSES / CLUSTER_BYTES;
-        (class < CLEANED_CLASSES).then_some(class)
+        (class < classes).then_some(class)
     }
 
     /// Marks the emptiest clusters, as many as one walk can find the records of; gives how many.
-    fn mark_emptiest(&mut self) -> usize {
-        let mut classes = [Class::default(); CLEANED_CLASSES];
+    fn mark_emptiest(&mut self, most: usize) -> usize {
+        let mut classes = [Class::default(); CLASSES];
         for cluster in 0..self.held.end() {
-            if let Some(class) = self.class(cluster) {
+            if let Some(class) = self.class(cluster, most) {
                 classes[class].clusters += 1;
                 classes[class].records += self.held.records(cluster) as usize;
                 classes[class].bytes += self.held.record_bytes(cluster);
             }
         }
         let bytes_max = (self.held.clusters() * CLUSTER_BYTES / FOUND_PART).max(CLUSTER_BYTES);
-        let (mut records, mut bytes, mut last) = (0, 0, CLEANED_CLASSES);
+        let (mut records, mut bytes, mut last) = (0, 0, CLASSES);
         for (class, sum) in classes.iter().enumerate() {
             records += sum.records;
             bytes += sum.bytes;
@@ -184,7 +200,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         }
         let mut marked = 0;
         for cluster in 0..self.held.end() {
-            let Some(class) = self.class(cluster) else { continue };
+            let Some(class) = self.class(cluster, most) else { continue };
             if class > last {
                 continue;
             }
@@ -260,6 +276,73 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             self.move_record(moved);
         }
         Ok(cleaned)
+    }
+
+    /// Takes what is alive in one cluster back into the pool.
+    fn restore(&mut self) -> Result<Cleaned, SpillError> {
+        // SAFETY: the buffers are this cache's alone.
+        let (leaving, read_buffer) = unsafe {
+            (slice_mut::<Leaving>(&self.leaving, RECORDS_MAX), bytes_mut(&self.blocks, READ_BYTES))
+        };
+        let found = self.found();
+        let mut cleaned = Cleaned::default();
+        let mut cluster = None;
+        loop {
+            let mut run = [Found { place: Place::from_raw(0), page: 0 }; RUN_MAX];
+            let next = found[..self.waiting.end].get(self.waiting.next);
+            let is_next = next.is_some_and(|next| {
+                *cluster.get_or_insert(next.place.cluster()) == next.place.cluster()
+            });
+            let taken = if is_next { self.take_run(found, &mut run, CLUSTER_BYTES) } else { 0 };
+            if taken == 0 && !is_next {
+                break;
+            }
+            let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+            let places: [Place; RUN_MAX] = core::array::from_fn(|at| run[at].place);
+            let mut restored = 0;
+            let transfer = read_run(
+                &store.blocks,
+                store.clusters,
+                &places[..taken],
+                read_buffer,
+                |at, data| {
+                    let Ok(data) = data else { return };
+                    let page = run[at].page;
+                    let State::Spilled { codec, .. } = self.index.get(page).state() else { return };
+                    let Some(handle) = self.pool.insert(data) else { return };
+                    let pooled = Entry::new(State::Compressed { codec, len: data.len(), handle });
+                    leaving[restored] = Leaving { page, pooled };
+                    restored += 1;
+                },
+            );
+            cleaned.reads += transfer.reads;
+            cleaned.read_bytes += transfer.bytes;
+            let restored = leaving[..restored].iter().filter(|back| self.come_back(back)).count();
+            cleaned.pages += restored;
+        }
+        if cleaned.pages == 0 {
+            self.waiting.pause = FUTILE_PAUSE;
+            return Err(SpillError::Nothing);
+        }
+        self.pause.left = 0;
+        Ok(cleaned)
+    }
+
+    /// Has a spilled page's entry say that it is in the pool, where its bytes are already; false
+    /// where there is no room in the order, and nothing has changed.
+    fn come_back(&mut self, back: &Leaving) -> bool {
+        let State::Compressed { codec, len, handle } = back.pooled.state() else { return false };
+        let State::Spilled { place, .. } = self.index.get(back.page).state() else { return false };
+        if !self.line_up(back.page, codec, len, handle) {
+            self.pool.remove(handle, len);
+            return false;
+        }
+        *self.pages_in_pool(codec) += 1;
+        self.held.remove(place);
+        if let Some(store) = &self.store {
+            store.clusters.drop_reference(place.cluster(), &store.blocks);
+        }
+        true
     }
 
     /// Takes records of one cluster that are where they were found, in at most `room_bytes`.

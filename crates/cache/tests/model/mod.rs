@@ -362,16 +362,16 @@ impl<'m> Process<'m> {
         }
     }
 
-    /// What is alive in the store is gathered: nothing else moves.
+    /// What is alive in the store is gathered or taken back: nothing else moves.
     fn clean(&mut self) {
         let before = self.entries();
         match self.cache.clean() {
             Ok(cleaned) => {
                 let moved = before.iter().zip(self.entries()).filter(|(before, after)| {
-                    let are_spilled =
-                        |entry: &Entry| matches!(entry.state(), State::Spilled { .. });
-                    assert_eq!(are_spilled(before), are_spilled(after));
-                    before.state() != after.state()
+                    let is_moved = before.state() != after.state();
+                    assert!(!is_moved || matches!(before.state(), State::Spilled { .. }));
+                    assert!(!is_moved || !after.is_absent() && !after.is_resident());
+                    is_moved
                 });
                 assert_eq!(moved.count(), cleaned.pages);
                 CLEANINGS.fetch_add(1, Ordering::Relaxed);

@@ -50,7 +50,7 @@ impl Process {
             nr::__NR_mlock | nr::__NR_mlock2 => self.lock_memory(arguments),
             // Current memory may be larger than the budget: as if the limit of locked memory forbade it.
             nr::__NR_mlockall => Outcome::Done(ENOMEM.as_result()),
-            _ => self.transfer_between(thread, arguments),
+            _ => self.across_call(thread, number, arguments),
         };
         self.publish();
         outcome
@@ -335,14 +335,6 @@ impl Process {
             }
             self.unmanage(pages_of(start, bytes));
         }
-        Outcome::GoOn
-    }
-
-    /// `process_vm_readv`, `process_vm_writev`: the other process may be one that shares this memory.
-    fn transfer_between(&mut self, thread: &mut Thread, arguments: [usize; 6]) -> Outcome {
-        let [_, local, local_count, remote, remote_count, _] = arguments;
-        self.hold_vectors(thread, local, local_count);
-        self.hold_vectors(thread, remote, remote_count);
         Outcome::GoOn
     }
 }

@@ -3,10 +3,13 @@
 //! A call that only reads or writes memory is let go on once its buffers are
 //! held ([`shapes`]). Calls that change memory ([`memory`]), signals
 //! ([`signal_calls`]), or the process ([`process_calls`]) are made here, under
-//! the lock, so that what is known and what is true change together. Large
-//! transfers go in pieces ([`transfer`], [`stream`]).
+//! the lock, so that what is known and what is true change together. What begins
+//! another program is prepared first ([`execute`]). Large transfers go in pieces ([`transfer`], [`stream`]).
 
+mod across;
+mod execute;
 mod memory;
+mod neighbours;
 mod process_calls;
 mod shapes;
 mod signal_calls;
@@ -22,6 +25,8 @@ use crate::process::{PROCESS, Process};
 use crate::spawn::Spawn;
 use crate::stubs;
 use crate::threads::Thread;
+use across::Across;
+pub(crate) use execute::Environment;
 pub(crate) use stream::Continued;
 use transfer::Pieces;
 
@@ -35,6 +40,8 @@ pub(crate) enum Outcome {
     Arranged,
     /// It is made in pieces, without the lock.
     Transfer(Pieces),
+    /// The same, between this process and another or itself.
+    Across(Across),
     /// It makes a child that shares this memory, without the lock.
     Spawn(Spawn),
     /// It ends the process: nobody else of it may enter the pager again.
@@ -53,6 +60,7 @@ impl Outcome {
 /// Serves a call that was dispatched. `context` stands behind the program's `syscall`.
 pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     thread.let_go();
+    thread.temporary_mask = None;
     let number = context.registers.rax;
     let mut guard = PROCESS.lock();
     // Dispatch is only ever switched on for a managed process.
@@ -61,7 +69,10 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     process.one_call_less();
     process.recount_shared();
     if stubs::is_behind_trap(context.registers.rip) {
-        return process.piece_done(thread, context);
+        if !process.end_execution(thread, context) {
+            process.piece_done(thread, context);
+        }
+        return;
     }
     match process.call(thread, context) {
         Outcome::GoOn => {
@@ -74,6 +85,10 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
         Outcome::Transfer(pieces) => {
             drop(guard);
             context.registers.rax = pieces.transfer(thread) as usize;
+        }
+        Outcome::Across(across) => {
+            drop(guard);
+            context.registers.rax = across.transfer(thread) as usize;
         }
         Outcome::Spawn(spawn) => {
             drop(guard);
@@ -118,6 +133,7 @@ impl Process {
             | nr::__NR_pread64..=nr::__NR_writev
             | nr::__NR_preadv..=nr::__NR_pwritev
             | nr::__NR_preadv2..=nr::__NR_pwritev2 => self.transfer_call(thread, context),
+            nr::__NR_lseek => self.seek_call(context),
             nr::__NR_sendto | nr::__NR_recvfrom | nr::__NR_sendmsg | nr::__NR_recvmsg => {
                 self.socket_call(thread, context)
             }
@@ -144,6 +160,9 @@ impl Process {
             | nr::__NR_vfork
             | nr::__NR_execve
             | nr::__NR_execveat
+            | nr::__NR_getrlimit
+            | nr::__NR_setrlimit
+            | nr::__NR_prlimit64
             | nr::__NR_exit
             | nr::__NR_exit_group
             | nr::__NR_close

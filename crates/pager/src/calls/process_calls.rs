@@ -1,15 +1,16 @@
 //! Calls about the process, its threads and its descriptors.
 
 use zpager_cache::PAGE_NUMBER_END;
-use zpager_sys::Errno;
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
+use zpager_sys::{Errno, limits, process};
 
 use super::Outcome;
 use crate::process::Process;
 use crate::threads::Thread;
 
 const EBADF: Errno = Errno(9);
+const EFAULT: Errno = Errno(14);
 const ENOSYS: Errno = Errno(38);
 const EINVAL: Errno = Errno(22);
 /// Longest path or argument, and most arguments, that the kernel takes.
@@ -22,6 +23,8 @@ const PR_GET_NAME: usize = 16;
 const CLOSE_RANGE_UNSHARE: usize = 2;
 const CLONE_FILES: usize = 0x400;
 const ROBUST_HEAD_BYTES: usize = 24;
+/// Most entries of a list of robust mutexes that the kernel looks at.
+const ROBUST_MAX: usize = 2048;
 
 impl Process {
     pub(super) fn process_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
@@ -34,10 +37,13 @@ impl Process {
                     Err(result) => Outcome::Done(result),
                 }
             }
-            nr::__NR_execve => self.execute(thread, first, second, third),
-            nr::__NR_execveat => self.execute(thread, second, third, arguments[3]),
+            nr::__NR_execve | nr::__NR_execveat => self.execute(thread, context),
+            nr::__NR_getrlimit => self.limit_call(thread, [0, first, 0, second]),
+            nr::__NR_setrlimit => self.limit_call(thread, [0, first, second, 0]),
+            nr::__NR_prlimit64 => self.limit_call(thread, [first, second, third, arguments[3]]),
             nr::__NR_exit => {
                 thread.ends();
+                self.hold_robust(thread);
                 Outcome::GoOn
             }
             nr::__NR_exit_group => self.end(thread),
@@ -65,6 +71,70 @@ impl Process {
             nr::__NR_prctl => self.control_call(thread, first, second),
             _ => Outcome::GoOn,
         }
+    }
+
+    /// Holds the robust mutexes of a thread that ends until it is gone: the kernel goes through
+    /// their list then, and would stop at the first that it cannot read.
+    ///
+    /// Source: Documentation/locking/robust-futexes.rst, `exit_robust_list`.
+    fn hold_robust(&mut self, thread: &mut Thread) {
+        let (mut head, mut bytes) = (0usize, 0usize);
+        let arguments = [0, (&raw mut head) as usize, (&raw mut bytes) as usize, 0, 0, 0];
+        // SAFETY: the kernel writes the two words.
+        let asked = unsafe { syscall::call(nr::__NR_get_robust_list, arguments) };
+        if asked != 0 || head == 0 {
+            return;
+        }
+        let Some([mut entry, offset, pending]) = self.peek_words(head) else { return };
+        self.hold_futex(thread, pending, offset);
+        for _ in 0..ROBUST_MAX {
+            // The last bit tells the kind of futex.
+            let place = entry & !1;
+            if place == head || place == 0 {
+                return;
+            }
+            self.hold_futex(thread, entry, offset);
+            match self.peek_words(place) {
+                Some([next]) => entry = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Holds an entry of a list of robust mutexes, and its futex.
+    fn hold_futex(&mut self, thread: &mut Thread, entry: usize, offset: usize) {
+        let place = entry & !1;
+        if place != 0 {
+            self.hold_once(thread, place);
+            self.hold_once(thread, place.wrapping_add(offset));
+        }
+    }
+
+    /// `getrlimit`, `setrlimit`, `prlimit64`: process, resource, new and old limit.
+    fn limit_call(&mut self, thread: &mut Thread, arguments: [usize; 4]) -> Outcome {
+        let [pid, resource, new, old] = arguments;
+        for pointer in [new, old] {
+            self.hold(thread, pointer, size_of::<limits::Limit>());
+        }
+        let is_own = pid as u32 == 0 || pid as i32 == self.pid;
+        let Some(before) = limits::shown(resource).filter(|_| is_own) else {
+            return Outcome::GoOn;
+        };
+        if !thread.is_of(self) {
+            // A child that only shares this memory has limits of its own.
+            thread.keeps_limits |= new != 0;
+            return Outcome::GoOn;
+        }
+        if new != 0 {
+            let Some([soft, hard]) = self.peek_words(new) else {
+                return Outcome::Done(EFAULT.as_result());
+            };
+            if let Err(error) = limits::set(resource, [soft as u64, hard as u64]) {
+                return Outcome::Done(error.as_result());
+            }
+        }
+        let told = old == 0 || process::poke(old, &before).is_ok();
+        Outcome::Done(if told { 0 } else { EFAULT.as_result() })
     }
 
     fn control_call(&mut self, thread: &mut Thread, option: usize, pointer: usize) -> Outcome {
@@ -97,7 +167,7 @@ impl Process {
         }
     }
 
-    fn hold_strings(&mut self, thread: &mut Thread, list: usize) {
+    pub(super) fn hold_strings(&mut self, thread: &mut Thread, list: usize) {
         for at in 0..STRINGS_MAX {
             let place = list + at * size_of::<usize>();
             if list == 0 {
@@ -117,19 +187,6 @@ impl Process {
         if !thread.held().iter().any(|&(start, end)| start <= page && page < end) {
             self.hold(thread, place, 1);
         }
-    }
-
-    fn execute(
-        &mut self,
-        thread: &mut Thread,
-        path: usize,
-        list: usize,
-        environment: usize,
-    ) -> Outcome {
-        self.hold_string(thread, path);
-        self.hold_strings(thread, list);
-        self.hold_strings(thread, environment);
-        Outcome::GoOn
     }
 
     /// The process ends: what it held of the run is given back.

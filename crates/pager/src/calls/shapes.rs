@@ -163,8 +163,6 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_uname => &[Fixed(390)],
         nr::__NR_sysinfo => &[Fixed(112)],
         nr::__NR_getrusage => &[Value, Fixed(144)],
-        nr::__NR_getrlimit | nr::__NR_setrlimit => &[Value, TIME],
-        nr::__NR_prlimit64 => &[Value, Value, TIME, TIME],
         nr::__NR_wait4 => &[Value, Fixed(4), Value, Fixed(144)],
         nr::__NR_waitid => &[Value, Value, INFO, Value, Fixed(144)],
         nr::__NR_getgroups | nr::__NR_setgroups => &[Value, Array(4, 0)],
@@ -204,7 +202,6 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         | nr::__NR_getgid
         | nr::__NR_getegid
         | nr::__NR_sched_yield
-        | nr::__NR_lseek
         | nr::__NR_dup
         | nr::__NR_socket
         | nr::__NR_listen
@@ -247,6 +244,7 @@ impl Process {
                 for (at, argument) in shape.iter().enumerate() {
                     self.hold_argument(thread, *argument, arguments[at], &arguments);
                 }
+                thread.temporary_mask = self.temporary_mask(context);
             }
             None => {
                 for argument in arguments {

@@ -2,7 +2,7 @@
 
 use zpager_sys::Errno;
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, Frame, OURS, SIGNALS, SS_DISABLE, SS_ONSTACK,
+    self, Action, AlternateStack, Context, Frame, Mask, OURS, SIGNALS, SS_DISABLE, SS_ONSTACK,
     fpstate_bytes, only,
 };
 use zpager_sys::syscall::nr;
@@ -35,6 +35,24 @@ impl Process {
             _ => return self.return_call(thread, context),
         };
         Outcome::of(result.map(|()| 0))
+    }
+
+    /// The mask that a call has for as long as it waits (`ppoll`, `pselect6`, `epoll_pwait`,
+    /// `rt_sigsuspend`); its pointers are held.
+    pub(super) fn temporary_mask(&mut self, context: &Context) -> Option<Mask> {
+        let arguments = context.registers.arguments();
+        let pointer = match context.registers.rax as u32 {
+            nr::__NR_rt_sigsuspend => arguments[0],
+            nr::__NR_ppoll => arguments[3],
+            nr::__NR_epoll_pwait | nr::__NR_epoll_pwait2 => arguments[4],
+            nr::__NR_pselect6 if arguments[5] != 0 => self.peek_words::<1>(arguments[5])?[0],
+            _ => 0,
+        };
+        if pointer == 0 {
+            return None;
+        }
+        let [mask] = self.peek_words(pointer)?;
+        Some(mask as Mask & !(only(SIGKILL as u32) | only(SIGSTOP as u32)))
     }
 
     /// Writes words into the program's memory, which may be absent or not mapped.

@@ -234,19 +234,6 @@ impl Process {
         self.begin_pieces(thread, context, Descriptor::StreamSocket, header)
     }
 
-    /// Bytes of vectors that lie in managed memory.
-    pub(super) fn managed_bytes(&mut self, vectors: usize, count: usize) -> usize {
-        let mut sum = 0usize;
-        for at in 0..count.min(VECTORS_MAX) {
-            if let Some([address, bytes]) = self.peek_words(vectors + at * 16)
-                && self.is_managed(address, bytes)
-            {
-                sum = sum.saturating_add(bytes);
-            }
-        }
-        sum
-    }
-
     /// Begins a call in pieces.
     pub(super) fn begin_pieces(
         &mut self,

@@ -6,6 +6,9 @@
 //! the kernel does by itself for them, whose transfers are not interrupted.
 //! Those of pipes and stream sockets are [`super::stream`]'s. A message that may
 //! not be cut is made whole, and exceeds the budget rather than break.
+//!
+//! A transfer with a file of `/proc` at a position that is an address of managed
+//! memory is one with `/proc/self/mem`: the memory there is held as well.
 
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::signal::Context;
@@ -13,7 +16,7 @@ use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
 use super::stream::{Descriptor, descriptor};
-use crate::process::Process;
+use crate::process::{MEMORY_FILES, Process};
 use crate::threads::Thread;
 
 const PIECE_BYTES_MAX: usize = 1 << 20;
@@ -26,6 +29,7 @@ const DEVICE_PART: usize = 2;
 pub(super) const VECTORS_MAX: usize = 1024;
 /// `MAX_RW_COUNT`: the kernel itself transfers no more in one call.
 pub(super) const CALL_BYTES_MAX: usize = 0x7fff_f000;
+const SEEK_CUR: usize = 1;
 const EINVAL: isize = -22;
 const EFAULT: isize = -14;
 
@@ -40,6 +44,8 @@ pub(crate) struct Pieces {
     is_vector: bool,
     /// Position in the file, if the call names one.
     offset: Option<usize>,
+    /// Where in memory it begins, if the file may be `/proc/self/mem`.
+    memory: Option<usize>,
     piece_bytes: usize,
 }
 
@@ -73,6 +79,7 @@ impl Process {
                 nr::__NR_read | nr::__NR_write | nr::__NR_pread64 | nr::__NR_pwrite64
             ),
             offset: (names_offset && !at_position).then_some(offset),
+            memory: self.memory_position(fd, (names_offset && !at_position).then_some(offset)),
             piece_bytes: self.piece_bytes(),
         };
         let bytes = if pieces.is_vector {
@@ -83,6 +90,16 @@ impl Process {
             0
         };
         let has_flags = number >= nr::__NR_preadv2 && flags != 0;
+        let bytes = match pieces.memory {
+            None => bytes,
+            Some(position) => {
+                let all_bytes = if pieces.is_vector { self.sum(at, length) } else { length };
+                if all_bytes <= pieces.piece_bytes {
+                    self.hold(thread, position, all_bytes);
+                }
+                all_bytes
+            }
+        };
         if bytes > pieces.piece_bytes && !has_flags {
             match descriptor(fd) {
                 Descriptor::File => return Outcome::Transfer(pieces),
@@ -101,8 +118,58 @@ impl Process {
         Outcome::GoOn
     }
 
+    /// The address of managed memory at which a file is read or written, if it may be one.
+    fn memory_position(&self, fd: usize, offset: Option<usize>) -> Option<usize> {
+        let position = match offset {
+            None if self.memory_files[fd % MEMORY_FILES] == fd as i32 => {
+                // SAFETY: asks for the position.
+                let asked = unsafe { syscall::call(nr::__NR_lseek, [fd, 0, SEEK_CUR, 0, 0, 0]) };
+                usize::try_from(asked).ok()?
+            }
+            offset => offset?,
+        };
+        (self.is_managed(position, 1) && is_in_proc(fd)).then_some(position)
+    }
+
+    /// `lseek`: remembers files whose position is an address of managed memory.
+    pub(super) fn seek_call(&mut self, context: &Context) -> Outcome {
+        let [fd, offset, ..] = context.registers.arguments();
+        if self.is_managed(offset, 1) {
+            self.memory_files[fd % MEMORY_FILES] = fd as i32;
+        }
+        Outcome::GoOn
+    }
+
     fn device_bytes_max(&self) -> usize {
         self.control.settings.budget_bytes as usize / DEVICE_PART
+    }
+
+    /// Bytes of vectors that lie in managed memory.
+    pub(super) fn managed_bytes(&mut self, vectors: usize, count: usize) -> usize {
+        self.sum_of(vectors, count, Self::is_managed)
+    }
+
+    /// Bytes of vectors.
+    fn sum(&mut self, vectors: usize, count: usize) -> usize {
+        self.sum_of(vectors, count, |_, _, _| true)
+    }
+
+    /// Bytes of those vectors, given as address and length, that count.
+    fn sum_of(
+        &mut self,
+        vectors: usize,
+        count: usize,
+        counts: impl Fn(&Self, usize, usize) -> bool,
+    ) -> usize {
+        let mut sum = 0usize;
+        for at in 0..count.min(VECTORS_MAX) {
+            if let Some([address, bytes]) = self.peek_words(vectors + at * 16)
+                && counts(self, address, bytes)
+            {
+                sum = sum.saturating_add(bytes);
+            }
+        }
+        sum
     }
 
     /// Holds the vectors at `at` and what they name.
@@ -115,6 +182,16 @@ impl Process {
             }
         }
     }
+}
+
+/// Whether a descriptor is a file of `/proc`.
+fn is_in_proc(fd: usize) -> bool {
+    const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+    let mut status = [0u64; 15];
+    // SAFETY: struct statfs has 120 bytes, the first word of which is the type.
+    let asked =
+        unsafe { syscall::call(nr::__NR_fstatfs, [fd, status.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    asked == 0 && status[0] == PROC_SUPER_MAGIC
 }
 
 impl Pieces {
@@ -155,7 +232,12 @@ impl Pieces {
         while done < bytes {
             let piece = self.piece_bytes.min(bytes - done);
             thread.let_go();
-            Process::with(|process| process.hold(thread, at + done, piece));
+            Process::with(|process| {
+                process.hold(thread, at + done, piece);
+                if let Some(start) = self.memory {
+                    process.hold(thread, start + before + done, piece);
+                }
+            });
             let moved = self.call(at + done, piece, before + done);
             if moved < 0 {
                 return some_or(done, moved);
@@ -182,6 +264,6 @@ impl Pieces {
 }
 
 /// What was done before an error counts; the error comes with the next call.
-fn some_or(done: usize, error: isize) -> isize {
+pub(super) fn some_or(done: usize, error: isize) -> isize {
     if done > 0 { done as isize } else { error }
 }

@@ -1,0 +1,199 @@
+//! Pages of other processes of the run, for `process_vm_readv` and
+//! `process_vm_writev`: what is swapped out there is asked for.
+//!
+//! The other process is sent a signal of the pager's own; whichever of its threads
+//! takes it brings the pages in and keeps them until it enters the pager again.
+//! Two processes that ask each other at the same time serve each other while they
+//! wait. See [`zpager_wire::Request`].
+//!
+//! Bad case: a process that is stopped, or ends, or does not come to handle
+//! signals: it is waited for for a moment, and then the call fails as for memory
+//! that is not there.
+
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+};
+
+use zpager_sys::syscall::{checked, nr};
+use zpager_sys::{PAGE_BYTES, process, signal};
+use zpager_wire::{BRING_IN, ProcessSlot, Request};
+
+use crate::hold::pages_of;
+use crate::process::Process;
+use crate::threads::Thread;
+
+/// Bytes that are asked for at a time.
+pub(super) const ASKED_BYTES_MAX: usize = 64 * PAGE_BYTES;
+/// Waits of a millisecond for a request to be free, or to be served.
+const WAITS_MAX: u32 = 500;
+const WAITS_A_SIGNAL: u32 = 50;
+/// The same for a signal to be sent.
+const SENDING_MAX: u32 = 10;
+/// The last bits of a request's state; above them is the thread that asks.
+const TAKEN: u32 = 1;
+const ASKED: u32 = 2;
+const SERVED: u32 = 3;
+const PHASE_BITS: u32 = 2;
+const PHASES: u32 = 3;
+const SI_QUEUE: i32 = -1;
+
+/// A request in the hands of the thread that asks.
+struct Asking<'a> {
+    request: &'a Request,
+    pid: i32,
+    /// The thread, where the state has it.
+    asker: u32,
+}
+
+/// Has the process `pid` bring in what of `start..start + bytes` it manages; false where it does
+/// not answer. Called without the lock.
+pub(super) fn ask(thread: &mut Thread, pid: i32, start: usize, bytes: usize) -> bool {
+    let Some(Some(slot)) = Process::with(|process| process.neighbour(pid)) else { return false };
+    let asker = (process::tid() as u32) << PHASE_BITS;
+    let asking = Asking { request: &slot.request, pid, asker };
+    if !asking.take(thread) {
+        return false;
+    }
+    asking.ask(start, bytes);
+    let is_served = asking.wait(thread);
+    slot.request.state.store(0, SeqCst);
+    wake(&slot.request.state);
+    is_served
+}
+
+impl Asking<'_> {
+    /// Waits for the request to be free, and takes it.
+    fn take(&self, thread: &mut Thread) -> bool {
+        let state = &self.request.state;
+        for _ in 0..WAITS_MAX {
+            let taken = state.compare_exchange(0, self.asker | TAKEN, AcqRel, Acquire);
+            let Err(found) = taken else { return true };
+            // A thread that was killed while it asked has left it as it was.
+            let is_left = !is_alive((found >> PHASE_BITS) as i32);
+            let mine = self.asker | TAKEN;
+            if is_left && state.compare_exchange(found, mine, AcqRel, Acquire).is_ok() {
+                return true;
+            }
+            wait_a_moment(state, found);
+            serve_own(thread);
+        }
+        false
+    }
+
+    /// Says what is wanted.
+    fn ask(&self, start: usize, bytes: usize) {
+        let request = self.request;
+        request.start.store(start as u64, Relaxed);
+        request.bytes.store(bytes.min(ASKED_BYTES_MAX) as u64, Relaxed);
+        request.state.store(self.asker | ASKED, SeqCst);
+    }
+
+    /// Sends the signal; false where nobody would handle it.
+    fn send(&self) -> bool {
+        let request = self.request;
+        request.sending.store(1, SeqCst);
+        let is_sent = request.answers.load(SeqCst) != 0 && queue(self.pid);
+        request.sending.store(0, SeqCst);
+        is_sent
+    }
+
+    fn wait(&self, thread: &mut Thread) -> bool {
+        let state = &self.request.state;
+        for waits in 0..WAITS_MAX {
+            // Again from time to time: the kernel drops it while another SIGSYS waits.
+            if waits % WAITS_A_SIGNAL == 0 && !self.send() {
+                return false;
+            }
+            match state.load(Acquire) {
+                now if now == self.asker | ASKED => wait_a_moment(state, now),
+                now => return now == self.asker | SERVED,
+            }
+            serve_own(thread);
+        }
+        false
+    }
+}
+
+/// What another process asks of this one meanwhile.
+fn serve_own(thread: &mut Thread) {
+    Process::with(|process| process.serve_request(thread));
+}
+
+/// Whether a thread exists, whoever's it is.
+fn is_alive(tid: i32) -> bool {
+    const ESRCH: i32 = 3;
+    // SAFETY: signal 0 only asks.
+    let asked = unsafe { checked(nr::__NR_tkill, [tid as usize, 0]) };
+    tid > 0 && asked.err().is_none_or(|error| error.0 != ESRCH)
+}
+
+fn queue(pid: i32) -> bool {
+    // SAFETY: plain words of the kernel's `siginfo`, all of which may be zero.
+    let mut info: signal::Info = unsafe { core::mem::zeroed() };
+    info.signal = signal::SIGSYS as i32;
+    info.code = SI_QUEUE;
+    info.words[0] = process::pid() as usize;
+    info.words[1] = BRING_IN;
+    let arguments = [pid as usize, signal::SIGSYS as usize, (&raw const info) as usize];
+    // SAFETY: the process answers, so that it has the pager's handler.
+    unsafe { checked(nr::__NR_rt_sigqueueinfo, arguments) }.is_ok()
+}
+
+/// Waits until the word is another, or for a millisecond.
+fn wait_a_moment(word: &AtomicU32, value: u32) {
+    let moment = [0u64, 1_000_000];
+    let wait = nr::FUTEX_WAIT as usize;
+    let arguments = [word.as_ptr() as usize, wait, value as usize, moment.as_ptr() as usize];
+    // SAFETY: the word lies in the run's control block, which stays mapped.
+    let _ = unsafe { checked(nr::__NR_futex, arguments) };
+}
+
+fn wake(word: &AtomicU32) {
+    let arguments = [word.as_ptr() as usize, nr::FUTEX_WAKE as usize, i32::MAX as usize];
+    // SAFETY: waking waiters changes no memory.
+    let _ = unsafe { checked(nr::__NR_futex, arguments) };
+}
+
+impl Process {
+    /// The slot of another managed process of the run.
+    pub(super) fn neighbour(&self, pid: i32) -> Option<&'static ProcessSlot> {
+        self.control.processes.in_use().find(|slot| slot.pid.load(Relaxed) == pid)
+    }
+
+    /// Brings in what another process wants of this one.
+    pub(crate) fn serve_request(&mut self, thread: &mut Thread) {
+        let request = &self.slot.request;
+        let state = request.state.load(SeqCst);
+        if state & PHASES != ASKED {
+            return;
+        }
+        let (start, bytes) = (request.start.load(Relaxed), request.bytes.load(Relaxed));
+        let pages = pages_of(start as usize, (bytes as usize).min(ASKED_BYTES_MAX));
+        thread.lend(pages.clone());
+        self.make_resident(pages);
+        self.publish();
+        // Who asked may have given up.
+        let served = state & !PHASES | SERVED;
+        let _ = request.state.compare_exchange(state, served, SeqCst, Relaxed);
+        wake(&request.state);
+    }
+
+    /// From now on nobody is sent a signal by another process of the run; what was sent is gone.
+    pub(super) fn stop_answering(&mut self) {
+        let request = &self.slot.request;
+        request.answers.store(0, SeqCst);
+        for _ in 0..SENDING_MAX {
+            if request.sending.load(SeqCst) == 0 {
+                break;
+            }
+            wait_a_moment(&request.sending, 1);
+        }
+        signal::discard(signal::SIGSYS);
+    }
+
+    /// Has other processes of the run ask again.
+    pub(crate) fn answer(&self) {
+        self.slot.request.answers.store(1, SeqCst);
+    }
+}
