@@ -4,8 +4,8 @@
 //! several; here the count is of records alive in a cluster, over all processes, so that a forked
 //! child's and its parent's references both hold.
 //!
-//! One 64-bit word a cluster: its generation (32 bits), whether it is owned (1 bit), its live
-//! references (31 bits). The life of a cluster:
+//! One 64-bit word a cluster: its generation (32 bits), whether it is owned (1 bit), whether its
+//! blocks were kept when it became free (1 bit), its live references (30 bits). The life of a cluster:
 //! ```text
 //! free: owned 0, references 0
 //!   claim:   owned 1, references 0, generation + 1     being written by one process
@@ -13,6 +13,9 @@
 //!   drop of the last reference: owned 1, references 0  being given back by that process
 //!   release: owned 0, references 0                     free
 //! ```
+//! Giving blocks back and allocating them again costs as much as the write between. So a few free
+//! clusters keep theirs for whoever claims them next; the holes of all others are punched.
+//!
 //! The generation lets a checksum notice a record of the cluster's earlier life.
 //! Every operation is one atomic step a word, so no process ever waits for another, and a process
 //! may be killed between any two. What it had claimed and not published, or was giving back, is
@@ -25,33 +28,43 @@ use crate::{Blocks, CLUSTER_BYTES, Place};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const OWNED: u64 = 1 << 31;
-const REFERENCES: u64 = OWNED - 1;
+const KEPT: u64 = 1 << 30;
+const REFERENCES: u64 = KEPT - 1;
 const STATE: u64 = OWNED | REFERENCES;
 const GENERATION_SHIFT: u32 = 32;
 
+/// Words before the clusters'.
+const HEAD_WORDS: usize = 2;
+
 /// The clusters of one store.
 ///
-/// The first word is a hint: no cluster below it is likely to be free.
+/// The first word is a hint: no cluster below it is likely to be free. The second counts the free
+/// clusters that have kept their blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Clusters<'a> {
     hint: &'a AtomicU64,
+    kept: &'a AtomicU64,
     words: &'a [AtomicU64],
 }
 
 impl<'a> Clusters<'a> {
+    /// Free clusters that keep their blocks.
+    pub const KEPT_MAX: usize = 64;
+
     /// Words that [`Clusters::new`] wants for a store of `store_bytes`, rounded down to clusters.
     pub const fn words_for(store_bytes: u64) -> usize {
         let bytes =
             if store_bytes < Place::STORE_BYTES_MAX { store_bytes } else { Place::STORE_BYTES_MAX };
-        1 + (bytes / CLUSTER_BYTES as u64) as usize
+        HEAD_WORDS + (bytes / CLUSTER_BYTES as u64) as usize
     }
 
-    /// A store described by `words`, at least one, which were zero when the run began and are
+    /// A store described by `words`, at least two, which were zero when the run began and are
     /// shared by all processes of the run.
     pub fn new(words: &'a [AtomicU64]) -> Self {
-        let (hint, words) = words.split_first().expect("the word of the hint");
+        let ([hint, kept], words) =
+            words.split_first_chunk().expect("the words before the clusters'");
         debug_assert!(words.len() as u64 <= Place::STORE_BYTES_MAX / CLUSTER_BYTES as u64);
-        Self { hint, words }
+        Self { hint, kept, words }
     }
 
     /// Takes a free cluster, a low one so that the file stays short. `None`: all are in use.
@@ -74,8 +87,12 @@ impl<'a> Clusters<'a> {
         if free & STATE != 0 {
             return false;
         }
-        let claimed = free.wrapping_add(1 << GENERATION_SHIFT) | OWNED;
-        word.compare_exchange(free, claimed, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let claimed = (free & !KEPT).wrapping_add(1 << GENERATION_SHIFT) | OWNED;
+        let claim = word.compare_exchange(free, claimed, Ordering::Acquire, Ordering::Relaxed);
+        if claim.is_ok() && free & KEPT != 0 {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+        }
+        claim.is_ok()
     }
 
     /// Says that `records` records (at least one) are alive in a claimed cluster.
@@ -108,8 +125,13 @@ impl<'a> Clusters<'a> {
         if before & REFERENCES != 1 {
             return false;
         }
-        // Still owned: nobody claims it before the hole is punched.
-        blocks.punch(u64::from(cluster) * CLUSTER_BYTES as u64, CLUSTER_BYTES as u64);
+        // Still owned: nobody claims it before the hole is punched, or it is marked.
+        if self.kept.fetch_add(1, Ordering::Relaxed) < Self::KEPT_MAX as u64 {
+            self.word(cluster).fetch_or(KEPT, Ordering::Relaxed);
+        } else {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+            blocks.punch(u64::from(cluster) * CLUSTER_BYTES as u64, CLUSTER_BYTES as u64);
+        }
         self.release(cluster);
         true
     }

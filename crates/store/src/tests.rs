@@ -273,7 +273,8 @@ fn run(steps: Vec<Step>, blocks: &Faulting<Memory>) {
     }
     assert_eq!(clusters.used_clusters(), 0);
     if blocks.faults() == 0 {
-        assert_eq!(blocks.inner().held_blocks(), 0, "space that was not given back");
+        let kept_blocks = Clusters::KEPT_MAX * CLUSTER_BYTES / BLOCK_BYTES;
+        assert!(blocks.inner().held_blocks() <= kept_blocks, "space that was not given back");
     }
 }
 
@@ -403,13 +404,16 @@ fn many_claim_share_and_drop_at_once() {
                     } else if !mine.is_empty() {
                         let cluster = mine.swap_remove(drawn as usize % mine.len());
                         let last = !mine.contains(&cluster);
-                        let punched = PunchedBy(&owners[cluster as usize], thread as u32);
-                        assert_eq!(clusters.drop_reference(cluster, &punched), last);
+                        if last {
+                            let owner = owners[cluster as usize].swap(0, Ordering::Relaxed);
+                            assert_eq!(u64::from(owner), thread);
+                        }
+                        assert_eq!(clusters.drop_reference(cluster, &Full), last);
                     }
                 }
                 for cluster in mine {
-                    let punched = PunchedBy(&owners[cluster as usize], thread as u32);
-                    clusters.drop_reference(cluster, &punched);
+                    owners[cluster as usize].store(0, Ordering::Relaxed);
+                    clusters.drop_reference(cluster, &Full);
                 }
             });
         }
@@ -418,18 +422,24 @@ fn many_claim_share_and_drop_at_once() {
     assert!(claims.into_inner() > 1000);
 }
 
-/// Expects the hole to be punched while the cluster is still the thread's own.
-struct PunchedBy<'a>(&'a AtomicU32, u32);
-
-impl Blocks for PunchedBy<'_> {
-    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
-        unreachable!()
-    }
-    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
-        unreachable!()
-    }
-    fn punch(&self, _: u64, _: u64) {
-        assert_eq!(self.0.swap(0, Ordering::Relaxed), self.1);
+/// A few free clusters keep their blocks and are claimed again; the holes of the others are punched.
+#[test]
+fn most_free_clusters_give_their_blocks_back() {
+    const CLUSTERS: usize = 200;
+    let (words, memory, mut buffer) =
+        (words(CLUSTERS), Memory::default(), Buffer::new(CLUSTER_BYTES));
+    let clusters = Clusters::new(&words);
+    for _ in 0..3 {
+        let mut places = vec![];
+        for _ in 0..CLUSTERS {
+            let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+            places.push(batch.push(&content(1, 4000)).unwrap());
+            batch.finish(&memory).unwrap();
+        }
+        assert!(Batch::begin(clusters, buffer.get()).is_none());
+        places.iter().for_each(|place| assert!(clusters.drop_reference(place.cluster(), &memory)));
+        let kept = memory.held_blocks();
+        assert!((1..CLUSTERS / 2).contains(&kept), "{kept}");
     }
 }
 
