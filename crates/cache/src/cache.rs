@@ -149,7 +149,10 @@ pub struct Cache<M: SpaceSource, B> {
     leaving: M::Space,
     blocks: M::Space,
     full_pause: u32,
-    fixed_bytes: usize,
+    /// Which buffers hold RAM.
+    has_coded: bool,
+    has_spilled: bool,
+    has_read: bool,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
@@ -165,8 +168,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         let scratch_length =
             CodecId::ALL.iter().map(|&id| scratch_bytes(id)).max().unwrap_or(0).max(BLOCK_BYTES);
         let leaving_bytes = RECORDS_MAX * size_of::<Leaving>();
-        let store_buffers =
-            if store.is_some() { CLUSTER_BYTES + READ_BYTES + leaving_bytes } else { 0 };
         let pool_space_bytes =
             pool_bytes_max.saturating_mul(POOL_SPACE_FACTOR).min(POOL_SPACE_BYTES_MAX);
         Some(Cache {
@@ -185,12 +186,33 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             leaving: source.reserve(leaving_bytes)?,
             blocks: source.reserve(READ_BYTES)?,
             full_pause: 0,
-            fixed_bytes: size_of::<Self>()
-                + scratch_bytes(codec)
-                + 2 * BLOCK_BYTES
-                + Fills::BYTES
-                + store_buffers,
+            has_coded: false,
+            has_spilled: false,
+            has_read: false,
         })
+    }
+
+    /// The buffers are empty, as in a copy of the cache in another process that is to cost RAM only
+    /// where it is used.
+    pub fn empty_buffers(&mut self) {
+        for buffer in [&self.scratch, &self.output, &self.batch, &self.leaving, &self.blocks] {
+            buffer.release(0, buffer.bytes());
+        }
+        (self.has_coded, self.has_spilled, self.has_read) = (false, false, false);
+    }
+
+    /// RAM of the buffers that were used.
+    fn buffer_bytes(&self) -> usize {
+        let leaving_bytes = RECORDS_MAX * size_of::<Leaving>();
+        let used = |has: bool, bytes: usize| if has { bytes } else { 0 };
+        used(self.has_coded, scratch_bytes(self.codec) + 2 * BLOCK_BYTES)
+            + used(self.has_spilled, CLUSTER_BYTES + leaving_bytes)
+            + used(self.has_read, READ_BYTES)
+    }
+
+    /// Where the pool's objects lie.
+    pub fn objects(&self) -> &M::Space {
+        self.pool.objects()
     }
 
     /// RAM that the pool holds, with what it wastes.
@@ -209,7 +231,9 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             + self.pool.metadata_bytes()
             + self.compressed.metadata_bytes()
             + self.raw.metadata_bytes()
-            + self.fixed_bytes
+            + size_of::<Self>()
+            + Fills::BYTES
+            + self.buffer_bytes()
     }
 
     /// Bytes of the pages that lie in the pool as they were.
@@ -228,6 +252,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             self.enter(number, State::SameFilled { fill });
             return Placed::SameFilled;
         }
+        self.has_coded = true;
         // SAFETY: the output and scratch spaces are this cache's alone, and longer than what is borrowed.
         let (output, scratch) = unsafe {
             (
@@ -364,6 +389,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         handle: Handle,
         page: &mut Page,
     ) -> Result<(), Lost> {
+        self.has_coded = true;
         // SAFETY: the scratch is this cache's alone.
         let scratch = unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) };
         decompress(codec, self.pool.get(handle, len), page, scratch).map_err(|_| Lost::Corrupt)
@@ -379,6 +405,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         let mut places = [Place::from_raw(0); RUN_MAX];
         let mut codecs = [CodecId::Copy; RUN_MAX];
         let count = self.spilled_run(first, pages.len().min(RUN_MAX), &mut places, &mut codecs);
+        (self.has_coded, self.has_read) = (true, true);
         let store = self.store.as_ref().ok_or(Lost::Corrupt)?;
         // SAFETY: the scratch and the read buffer are this cache's alone.
         let (scratch, buffer) = unsafe {
@@ -492,6 +519,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         if self.pool.payload_bytes() < WRITE_BYTES_MIN {
             return Err(SpillError::Nothing);
         }
+        self.has_spilled = true;
         let raw_first = self.raw_pages * size_of::<Page>() >= CLUSTER_BYTES
             || self.compressed_pages * 2 < self.raw_pages;
         // SAFETY: the buffers are this cache's alone.

@@ -141,12 +141,16 @@ impl<M: SpaceSource> Index<M> {
         None
     }
 
-    /// The first resident page of `from..end`, and the turn at which it came in.
-    pub fn next_resident(&self, from: PageNumber, end: PageNumber) -> Option<(PageNumber, u16)> {
+    /// The first resident page of `from..end`, the turn at which it came in, and its frame.
+    pub fn next_resident(
+        &self,
+        from: PageNumber,
+        end: PageNumber,
+    ) -> Option<(PageNumber, u16, u32)> {
         let mut at = from;
         while let Some(page) = self.next_known(at, end) {
-            if let State::Resident { turn } = self.get(page).state() {
-                return Some((page, turn));
+            if let State::Resident { turn, frame } = self.get(page).state() {
+                return Some((page, turn, frame));
             }
             at = page + 1;
         }
@@ -183,7 +187,7 @@ mod tests {
     use zpager_pool::Heap;
 
     fn resident(turn: u16) -> Entry {
-        Entry::new(State::Resident { turn })
+        Entry::new(State::Resident { turn, frame: 0 })
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use zpager_policy::{SLOTS, Sample};
 use zpager_sys::PAGE_BYTES;
 
 use crate::process::Process;
-use crate::swapout::LIFT_PAGES;
+use crate::sharing::ACCOUNT;
 
 /// What the run's sums contain of this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,37 +44,51 @@ impl Process {
         self.cache.metadata_bytes()
             + self.regions.metadata_bytes()
             + self.threads.metadata_bytes()
-            + (LIFT_PAGES + self.incoming_pages_max) * PAGE_BYTES
+            + (self.staged_pages_max + self.incoming_pages_max) * PAGE_BYTES
             + FIXED_BYTES
     }
 
-    /// Resident pages that are not a relative's as well, in bytes.
+    /// Resident pages that are in no frame, in bytes.
     pub(crate) fn own_resident_bytes(&self) -> usize {
-        (self.resident_pages as usize * PAGE_BYTES).saturating_sub(self.shared_bytes)
+        self.resident_pages as usize * PAGE_BYTES
     }
 
-    /// Everything that counts, a relative's or not.
-    pub(crate) fn all_bytes(&self) -> usize {
-        self.resident_pages as usize * PAGE_BYTES + self.cache.pool_bytes() + self.metadata_bytes()
+    /// What the pool holds in pages that are in no frame.
+    fn own_pool_bytes(&self) -> usize {
+        self.cache.pool_bytes().saturating_sub(ACCOUNT.pool_bytes())
     }
 
     /// Brings the run's sums up to date.
     pub(crate) fn publish(&mut self) {
-        if self.published.calls_until_counted > 0 {
-            return;
+        // What moves between the two is taken off first, so that no peak counts it twice.
+        let is_less = ACCOUNT.is_less();
+        if is_less {
+            self.publish_shared();
         }
-        // What is shared is taken off the resident pages first.
-        let mut shared = self.shared_bytes;
-        let mut own = |bytes: usize| {
-            let off = shared.min(bytes);
-            shared -= off;
-            (bytes - off) as u64
-        };
+        if self.published.calls_until_counted == 0 || self.resident_pages > 0 {
+            self.publish_own();
+        }
+        if !is_less {
+            self.publish_shared();
+        }
+        self.control.usage.note_peaks();
+    }
+
+    /// Brings the run's sum of shared pages up to date.
+    pub(crate) fn publish_shared(&self) {
+        let change = ACCOUNT.take_change() * PAGE_BYTES as i64;
+        if change != 0 {
+            self.control.usage.shared_bytes.fetch_add(change as u64, Relaxed);
+        }
+        self.slot.shared_bytes.store(self.shared_pages * PAGE_BYTES as u64, Relaxed);
+    }
+
+    fn publish_own(&mut self) {
         let now = Published {
-            resident_bytes: own(self.resident_pages as usize * PAGE_BYTES),
-            pool_bytes: own(self.cache.pool_bytes()),
+            resident_bytes: self.resident_pages * PAGE_BYTES as u64,
+            pool_bytes: self.own_pool_bytes() as u64,
             payload_bytes: self.cache.payload_bytes() as u64,
-            metadata_bytes: own(self.metadata_bytes()),
+            metadata_bytes: self.metadata_bytes() as u64,
             managed_bytes: self.regions.page_count() * PAGE_BYTES as u64,
             calls_until_counted: 0,
         };
@@ -85,7 +99,6 @@ impl Process {
         shift(was.metadata_bytes, now.metadata_bytes, &slot.metadata_bytes, &usage.metadata_bytes);
         shift(was.managed_bytes, now.managed_bytes, &slot.managed_bytes, &usage.managed_bytes);
         self.published = now;
-        usage.note_peaks();
     }
 
     /// Bytes that may still be taken; negative when the budget is exceeded.

@@ -31,8 +31,13 @@ impl Process {
         let page = (address / PAGE_BYTES) as u64;
         let Some(region) = self.regions.find(page) else { return false };
         self.count_now();
-        self.recount_shared();
+        self.go_on_after_all();
         let entry = self.cache.index.get(page);
+        if self.frame_of(page).is_some() {
+            self.serve_write(&region, page);
+            self.publish();
+            return true;
+        }
         if entry.is_resident() {
             // Another thread was faster, or a page that is to be lifted by copying was written.
             if self.lift == Lift::Copy {
@@ -151,7 +156,7 @@ impl Process {
         if self.cache.index.get(page).is_resident() {
             return;
         }
-        let entry = Entry::new(State::Resident { turn: self.clock.mark() });
+        let entry = Entry::new(State::Resident { turn: self.clock.mark(), frame: 0 });
         // Without room in the index the page stays where it is for good.
         if self.cache.index.set(page, entry) {
             self.resident_pages += 1;
@@ -179,7 +184,7 @@ impl Process {
         let mut from = pages.start;
         while let Some(page) = self.cache.index.next_known(from, pages.end) {
             if self.cache.index.get(page).is_resident() {
-                self.resident_pages -= 1;
+                self.count_out(page);
             }
             self.cache.forget(page);
             from = page + 1;

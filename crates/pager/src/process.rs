@@ -10,7 +10,7 @@ use zpager_sys::lock::Lock;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{Action, SIGNALS};
 use zpager_sys::userfaultfd::Userfaultfd;
-use zpager_wire::{Control, EventKind, ProcessSlot};
+use zpager_wire::{Control, EventKind, Frames, ProcessSlot};
 
 use crate::account::Published;
 use crate::own::{Own, SwapFile};
@@ -52,18 +52,21 @@ pub(crate) struct Process {
     /// Time that spilling has taken.
     pub(crate) spill_ticks: u64,
     pub(crate) threads: Threads,
-    /// Resident pages of managed memory.
+    /// The run's shared pages.
+    pub(crate) frames: Frames<'static>,
+    /// Resident pages of managed memory that are this process's own.
     pub(crate) resident_pages: u64,
-    /// Bytes that are a relative's as well since a fork, and counted there.
-    pub(crate) shared_bytes: usize,
-    /// Entries into the pager until the shared bytes are counted again.
-    pub(crate) entries_until_recount: u32,
+    /// Resident pages that are in frames.
+    pub(crate) shared_pages: u64,
+    /// The process was about to become another program and has left all frames.
+    pub(crate) left_all: bool,
     pub(crate) published: Published,
     /// Pages on their way out; empty between swap-outs.
     pub(crate) staging: Mapping,
     /// Pages on their way in.
     pub(crate) incoming: Mapping,
-    /// Most pages that were ever on their way in.
+    /// Most pages that were ever on their way out, and in.
+    pub(crate) staged_pages_max: usize,
     pub(crate) incoming_pages_max: usize,
     /// Never written.
     pub(crate) zeros: Mapping,

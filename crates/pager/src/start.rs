@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Store};
 use zpager_codec::CodecId;
@@ -18,7 +18,7 @@ use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, process};
-use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind};
+use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind, Frames};
 
 use crate::account::{Published, count};
 use crate::hold::pages_of;
@@ -61,6 +61,7 @@ impl Image {
 
 static mut IMAGE: Image = Image { start: 0, end: 0 };
 static mut CONTROL: Option<&'static Control> = None;
+static mut FRAMES: &[AtomicU32] = &[];
 
 /// # Safety
 /// After [`load`], which alone writes it.
@@ -75,11 +76,12 @@ pub(crate) unsafe fn image() -> Image {
 /// # Safety
 /// `image` is where this code lies, and no other thread has entered it yet.
 pub unsafe fn load(image: Image) {
-    let Some(control) = find_control() else { return };
+    let Some((control, frames)) = find_control() else { return };
     // SAFETY: the caller's promise.
     unsafe {
         IMAGE = image;
         CONTROL = Some(control);
+        FRAMES = frames;
     }
     let entry = crate::assembly::enter as *const () as usize;
     control.entry_offset.store((entry - image.start) as u64, Release);
@@ -107,16 +109,27 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// Maps the run's control block, which the environment names.
-fn find_control() -> Option<&'static Control> {
+/// Maps the run's control block, which the environment names, with the words of its frames.
+fn find_control() -> Option<(&'static Control, &'static [AtomicU32])> {
     let mut path = [0u8; PATH_BYTES];
     read_variable(CONTROL_VARIABLE.as_bytes(), &mut path)?;
     let file = Fd::open(&path, nr::O_RDWR).ok()?;
-    let base = file.map_shared(size_of::<Control>());
+    let bytes = file.length_bytes().unwrap_or(0);
+    let base = file.map_shared(bytes.max(size_of::<Control>()));
     file.close();
     // SAFETY: the supervisor keeps the file that long and initialised; all that changes in it is atomic.
     let control = unsafe { &*base.ok()?.cast::<Control>().cast_const() };
-    control.is_compatible().then_some(control)
+    if !control.is_compatible() {
+        return None;
+    }
+    // SAFETY: the supervisor made the mapping that long and zero there; the words are only used as atomics.
+    let frames = unsafe {
+        core::slice::from_raw_parts(
+            core::ptr::from_ref(control).add(1).cast::<AtomicU32>(),
+            Control::frames_in(bytes),
+        )
+    };
+    Some((control, frames))
 }
 
 /// Copies the value of an environment variable, with a zero byte behind it.
@@ -184,8 +197,8 @@ pub(crate) extern "C" fn entered(
 }
 
 /// Opens a userfaultfd where programs seldom look.
-pub(crate) fn open_userfaultfd(lift: Lift) -> Result<Userfaultfd, Errno> {
-    Userfaultfd::open(high_descriptor(), lift == Lift::Copy)
+pub(crate) fn open_userfaultfd() -> Result<Userfaultfd, Errno> {
+    Userfaultfd::open(high_descriptor())
 }
 
 fn high_descriptor() -> usize {
@@ -230,7 +243,9 @@ fn build(
     let staging = Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?;
     let wanted = if settings.lift_by_copy != 0 { Lift::Copy } else { Lift::Move };
     let (uffd, lift) = register_staging(&staging, wanted)?;
-    let cache = Cache::new(Own, codec, settings.budget_bytes as usize, store).ok_or(ENOMEM)?;
+    // SAFETY: written by `load`, before anything can come here.
+    let frames = Frames::new(&control.frames_hint, unsafe { FRAMES });
+    let cache = Cache::new(Own { frames }, codec, settings.budget_bytes as usize, store).ok_or(ENOMEM)?;
     let pid = process::pid();
     *place = Some(Process {
         control,
@@ -247,8 +262,10 @@ fn build(
         spill_ticks: 0,
         threads: Threads::new()?,
         resident_pages: 0,
-        shared_bytes: 0,
-        entries_until_recount: 0,
+        frames,
+        shared_pages: 0,
+        left_all: false,
+        staged_pages_max: 0,
         incoming_pages_max: 0,
         published: Published::default(),
         staging,
@@ -271,15 +288,10 @@ fn sampler(budget_bytes: u64) -> Result<Sampler<'static>, Errno> {
 
 /// Opens the way of lifting that the kernel has.
 fn register_staging(staging: &Mapping, wanted: Lift) -> Result<(Userfaultfd, Lift), Errno> {
-    let uffd = open_userfaultfd(wanted)?;
+    let uffd = open_userfaultfd()?;
     let can_move = uffd.register(staging.start(), staging.bytes())?;
-    if wanted == Lift::Move && !can_move {
-        uffd.fd().close();
-        let uffd = open_userfaultfd(Lift::Copy)?;
-        uffd.register(staging.start(), staging.bytes())?;
-        return Ok((uffd, Lift::Copy));
-    }
-    Ok((uffd, wanted))
+    let lift = if can_move { wanted } else { Lift::Copy };
+    Ok((uffd, lift))
 }
 
 /// The run's swap file and the map of its clusters, by way of the supervisor's descriptors.

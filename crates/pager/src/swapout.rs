@@ -12,7 +12,7 @@ use zpager_policy::{Found, Residents, Shares, Step};
 use zpager_sys::processor::ticks;
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, PAGE_BYTES};
-use zpager_wire::EventKind;
+use zpager_wire::{EventKind, Frame};
 
 use crate::account::count;
 use crate::process::{BATCH_PAGES, Lift, Process};
@@ -29,16 +29,31 @@ const OLDEST_MAX: usize = 1024;
 /// Over the budget by this much, the user is told.
 const EXCESS_BYTES: i64 = 1 << 20;
 
+/// Pages in frames that a process keeps: what one instruction and one call may need.
+const SHARED_PAGES_MIN: u64 = 32;
+
 const ENOENT: Errno = Errno(2);
 const EAGAIN: Errno = Errno(11);
 const EBUSY: Errno = Errno(16);
 
 /// What the clock may look at.
-struct View<'a>(&'a Process);
+struct View<'a> {
+    process: &'a Process,
+    pages: Whose,
+}
+
+/// Which pages leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The process's own: RAM is gained at once.
+    Own,
+    /// Those that are in frames: RAM is gained when the last holder gives them.
+    Shared,
+}
 
 impl Residents for View<'_> {
     fn next(&self, from: u64) -> Found {
-        let process = self.0;
+        let process = self.process;
         let mut at = process.regions.first_after(from);
         let mut from = from;
         while let Some(region) = process.regions.all().get(at) {
@@ -49,7 +64,10 @@ impl Residents for View<'_> {
             }
             match process.cache.index.next_resident(from, region.end) {
                 None => at += 1,
-                Some((page, mark)) => match process.hold_end(page) {
+                Some((page, _, frame)) if (frame == 0) != (self.pages == Whose::Own) => {
+                    from = page + 1;
+                }
+                Some((page, mark, _)) => match process.hold_end(page) {
                     Some(end) => from = end,
                     None => return Found::Page(page, mark),
                 },
@@ -62,7 +80,10 @@ impl Residents for View<'_> {
     }
 
     fn count(&self) -> u64 {
-        self.0.resident_pages
+        match self.pages {
+            Whose::Own => self.process.resident_pages,
+            Whose::Shared => self.process.shared_pages,
+        }
     }
 }
 
@@ -82,22 +103,39 @@ impl Process {
     }
 
     pub(crate) fn make_room_bytes(&mut self, bytes: i64) {
-        let mut futile = 0;
-        for _ in 0..STEPS_MAX {
-            self.publish();
-            if self.room_bytes() >= bytes {
-                return;
-            }
-            futile = if self.give() { 0 } else { futile + 1 };
-            if futile == FUTILE_MAX {
-                break;
-            }
+        if self.give_until(bytes) {
+            return;
         }
         self.slot.starved.fetch_add(1, Relaxed);
+        if self.ask_relatives(bytes) {
+            return;
+        }
         let alone = self.control.processes.in_use().count() <= 1;
         if alone && self.room_bytes() < -EXCESS_BYTES {
             self.note(EventKind::BudgetExceeded, (-self.room_bytes()) as u64, 0);
         }
+    }
+
+    /// Gives what this process can until there is room; false when that is not enough.
+    fn give_until(&mut self, bytes: i64) -> bool {
+        let mut futile = 0;
+        for _ in 0..STEPS_MAX {
+            self.publish();
+            if self.room_bytes() >= bytes {
+                return true;
+            }
+            let gave = self.give() || self.claim_all() > 0 || self.give_shared();
+            futile = if gave { 0 } else { futile + 1 };
+            if futile == FUTILE_MAX {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Gives pages that relatives have too, as far as they are not all that the process has.
+    fn give_shared(&mut self) -> bool {
+        self.shared_pages > SHARED_PAGES_MIN && self.swap_out(Whose::Shared) > 0
     }
 
     /// One step towards room; false when it gave nothing.
@@ -108,12 +146,13 @@ impl Process {
             self.split.move_border(&shares, &self.sampler, oldest);
         }
         match self.split.next_step(&shares) {
-            Step::SwapOut => self.swap_out_batch() > 0 || self.spill(),
+            Step::SwapOut => self.swap_out(Whose::Own) > 0 || self.spill(),
             // Without the store it is as if there were none: rather too much RAM than no progress.
             Step::Spill => {
                 let without = Shares { has_store: false, ..shares };
                 self.spill()
-                    || self.split.next_step(&without) == Step::SwapOut && self.swap_out_batch() > 0
+                    || self.split.next_step(&without) == Step::SwapOut
+                        && self.swap_out(Whose::Own) > 0
             }
             Step::Nothing => false,
         }
@@ -157,10 +196,10 @@ impl Process {
     }
 
     /// Swaps out a batch of pages; gives how many.
-    pub(crate) fn swap_out_batch(&mut self) -> usize {
+    fn swap_out(&mut self, pages: Whose) -> usize {
         let mut victims = [0; LIFT_PAGES];
         let mut clock = self.clock;
-        let chosen = clock.take(&View(self), &mut victims);
+        let chosen = clock.take(&View { process: self, pages }, &mut victims);
         self.clock = clock;
         let mut lifted = [0; LIFT_PAGES];
         let mut count_lifted = 0;
@@ -188,7 +227,7 @@ impl Process {
         lifted: &mut [u64],
         staged: usize,
     ) -> usize {
-        if self.lift == Lift::Copy || !region.is_writable() {
+        if self.lift == Lift::Copy || !region.is_writable() || self.frame_of(pages[0]).is_some() {
             return self.lift_by_copy(region, pages, lifted, staged);
         }
         let mut done = 0;
@@ -228,7 +267,8 @@ impl Process {
         came
     }
 
-    /// The way of kernels without `UFFDIO_MOVE`, and of memory that nobody can write.
+    /// The way of kernels without `UFFDIO_MOVE`, of memory that nobody can write, and of pages in
+    /// frames, which are write-protected already and never moved while another process has them.
     fn lift_by_copy(
         &mut self,
         region: &Region,
@@ -238,7 +278,8 @@ impl Process {
     ) -> usize {
         let source = pages[0] as usize * PAGE_BYTES;
         let bytes = pages.len() * PAGE_BYTES;
-        if region.is_writable() && self.uffd.write_protect(source, bytes, true).is_err() {
+        let is_shared = self.frame_of(pages[0]).is_some();
+        if region.is_writable() && !is_shared && self.uffd.write_protect(source, bytes, true).is_err() {
             pages.iter().for_each(|&page| self.rejuvenate(page));
             return 0;
         }
@@ -252,7 +293,9 @@ impl Process {
         if !dropped {
             // Locked memory, or none to copy to: it stays.
             self.staging.release(staged * PAGE_BYTES, bytes);
-            let _ = self.uffd.write_protect(source, bytes, false);
+            if !is_shared {
+                let _ = self.uffd.write_protect(source, bytes, false);
+            }
             pages.iter().for_each(|&page| self.rejuvenate(page));
             return 0;
         }
@@ -262,7 +305,8 @@ impl Process {
 
     /// A page that cannot leave now is not asked again for a while.
     fn rejuvenate(&mut self, page: u64) {
-        let entry = Entry::new(State::Resident { turn: self.clock.mark() });
+        let frame = self.frame_of(page).map_or(0, Frame::raw);
+        let entry = Entry::new(State::Resident { turn: self.clock.mark(), frame });
         let entered = self.cache.index.set(page, entry);
         debug_assert!(entered, "a resident page has an entry");
     }
@@ -271,8 +315,10 @@ impl Process {
     fn store_lifted(&mut self, lifted: &[u64]) {
         let staging = Self::pages_of(&self.staging);
         let counters = &self.control.counters;
+        self.staged_pages_max = self.staged_pages_max.max(lifted.len());
         let (mut out, mut filled, mut raw, mut compressed, mut bytes) = (0, 0, 0, 0, 0);
         for (place, &page) in lifted.iter().enumerate() {
+            self.count_out(page);
             match self.cache.swap_out(page, &staging[place]) {
                 Placed::SameFilled => filled += 1,
                 Placed::Incompressible => raw += 1,
@@ -281,7 +327,6 @@ impl Process {
                     bytes += len;
                 }
                 Placed::NoRoom => {
-                    self.resident_pages -= 1;
                     let emptied = self.cache.index.set(page, Entry::ABSENT);
                     debug_assert!(emptied, "clearing needs no room");
                     self.put(page, staging[place].0.as_ptr(), 1);
@@ -289,8 +334,6 @@ impl Process {
                 }
             }
             self.sampler.leaves(page);
-            self.resident_pages -= 1;
-            self.shared_bytes = self.shared_bytes.saturating_sub(PAGE_BYTES);
             out += 1;
         }
         count(&counters.swapped_out_pages, out);
@@ -305,9 +348,9 @@ impl Process {
 
     /// Gives pages back until the run fits its budget, because the supervisor asked.
     pub(crate) fn give_back(&mut self) {
-        self.slot.give_back.store(0, Relaxed);
         // Room for others to go on with, not only to stop exceeding.
-        self.make_room_bytes((BATCH_PAGES * PAGE_BYTES * 4) as i64);
+        self.give_until((BATCH_PAGES * PAGE_BYTES * 4) as i64);
+        self.slot.give_back.store(0, Relaxed);
     }
 }
 

@@ -27,6 +27,13 @@ pub fn raise(signal: u32) {
     let _ = unsafe { checked(nr::__NR_tgkill, [pid() as usize, tid() as usize, signal as usize]) };
 }
 
+/// Sleeps for a moment.
+pub fn nap(nanoseconds: u64) {
+    let moment = [0u64, nanoseconds];
+    // SAFETY: the kernel only reads the two words.
+    let _ = unsafe { checked(nr::__NR_nanosleep, [moment.as_ptr() as usize, 0]) };
+}
+
 /// Ends the process.
 pub fn exit_group(status: i32) -> ! {
     loop {

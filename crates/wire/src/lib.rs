@@ -1,5 +1,6 @@
 //! What the `zpager` command and the agents inside the programs share: one
-//! mapping, [`Control`], made by the command and mapped by every agent.
+//! mapping, [`Control`] and behind it the words of [`Frames`], made by the command
+//! and mapped by every agent.
 //!
 //! The command writes [`Settings`] before the first program starts; after that
 //! they never change. Everything else is atomics, each of which stands alone:
@@ -13,16 +14,18 @@
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 mod counters;
+mod frames;
 mod processes;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
+pub use frames::{Frame, Frames, Left};
 pub use processes::{MAX_PROCESSES, ProcessSlot, Processes};
 
 /// First word of [`Control`].
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -99,14 +102,20 @@ pub struct Control {
     pub events: Events,
     /// The processes that hold bytes of the budget.
     pub processes: Processes,
+    /// Forked children that have not claimed their slot yet.
+    pub births: AtomicU32,
+    /// Where free frames are likely.
+    pub frames_hint: AtomicU32,
 }
 
 /// Physical bytes held, and the highest values seen.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Usage {
-    /// Resident pages of managed memory.
+    /// Resident pages of managed memory that are one process's own.
     pub resident_bytes: AtomicU64,
+    /// Pages, resident ones and those of pools, that processes share since a fork: each once.
+    pub shared_bytes: AtomicU64,
     /// Memory of the pools, with what they waste.
     pub pool_bytes: AtomicU64,
     /// Payload of the pools: sum of the compressed sizes in RAM.
@@ -117,7 +126,7 @@ pub struct Usage {
     pub managed_bytes: AtomicU64,
     /// Highest sum of resident, pool and metadata bytes.
     pub peak_bytes: AtomicU64,
-    /// Highest `resident_bytes`.
+    /// Highest sum of `resident_bytes` and `shared_bytes`.
     pub peak_resident_bytes: AtomicU64,
     /// Highest `pool_bytes`.
     pub peak_pool_bytes: AtomicU64,
@@ -128,9 +137,10 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Resident, pool and metadata bytes of all processes together.
+    /// Resident, shared, pool and metadata bytes of all processes together.
     pub fn total_bytes(&self) -> u64 {
         self.resident_bytes.load(Relaxed)
+            + self.shared_bytes.load(Relaxed)
             + self.pool_bytes.load(Relaxed)
             + self.metadata_bytes.load(Relaxed)
     }
@@ -138,7 +148,6 @@ impl Usage {
     /// Raises the peaks to the present values.
     pub fn note_peaks(&self) {
         let pairs = [
-            (&self.resident_bytes, &self.peak_resident_bytes),
             (&self.pool_bytes, &self.peak_pool_bytes),
             (&self.metadata_bytes, &self.peak_metadata_bytes),
             (&self.managed_bytes, &self.peak_managed_bytes),
@@ -146,6 +155,8 @@ impl Usage {
         for (now, peak) in pairs {
             raise(peak, now.load(Relaxed));
         }
+        let resident = self.resident_bytes.load(Relaxed) + self.shared_bytes.load(Relaxed);
+        raise(&self.peak_resident_bytes, resident);
         raise(&self.peak_bytes, self.total_bytes());
     }
 }
@@ -170,7 +181,19 @@ impl Control {
             counters: Counters::default(),
             events: Events::default(),
             processes: Processes::default(),
+            births: AtomicU32::new(0),
+            frames_hint: AtomicU32::new(0),
         }
+    }
+
+    /// Bytes of the whole mapping of a run with this budget.
+    pub const fn mapping_bytes(budget_bytes: u64) -> usize {
+        size_of::<Control>() + frames::words_for(budget_bytes) * size_of::<AtomicU32>()
+    }
+
+    /// Frames that fit behind the block in a mapping of so many bytes.
+    pub const fn frames_in(mapping_bytes: usize) -> usize {
+        mapping_bytes.saturating_sub(size_of::<Control>()) / size_of::<AtomicU32>()
     }
 
     /// Whether the mapping was made by a command of this version.

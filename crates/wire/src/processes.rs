@@ -4,8 +4,8 @@
 //! [`Usage`](crate::Usage) in it, so that the supervisor can take the share
 //! back when the process was killed and could not do it itself.
 //!
-//! Invariant: at rest, a field of `Usage` is the sum of that field over the
-//! slots. A slot is claimed by the process itself, by its id, and freed by the
+//! Invariant: at rest, a field of `Usage` but `shared_bytes` is the sum of that field
+//! over the slots. A slot is claimed by the process itself, by its id, and freed by the
 //! process at its end or by the supervisor once the process is gone.
 
 use core::sync::atomic::{
@@ -28,6 +28,8 @@ pub struct ProcessSlot {
     pub give_back: AtomicU32,
     /// Share of `Usage::resident_bytes`.
     pub resident_bytes: AtomicU64,
+    /// Pages that it shares with relatives; not its part of `Usage::shared_bytes`, which has none.
+    pub shared_bytes: AtomicU64,
     /// Share of `Usage::pool_bytes`.
     pub pool_bytes: AtomicU64,
     /// Share of `Usage::payload_bytes`.
@@ -53,6 +55,7 @@ impl ProcessSlot {
             pid: no_process(),
             give_back: AtomicU32::new(0),
             resident_bytes: AtomicU64::new(0),
+            shared_bytes: AtomicU64::new(0),
             pool_bytes: AtomicU64::new(0),
             payload_bytes: AtomicU64::new(0),
             metadata_bytes: AtomicU64::new(0),
@@ -90,6 +93,11 @@ impl Processes {
 }
 
 impl ProcessSlot {
+    /// Resident pages of the process, its own and shared ones.
+    pub fn held_bytes(&self) -> u64 {
+        self.resident_bytes.load(Relaxed) + self.shared_bytes.load(Relaxed)
+    }
+
     /// Gives the whole share back to `usage` and frees the slot.
     pub fn retire(&self, usage: &Usage) {
         let pairs = [
@@ -102,6 +110,7 @@ impl ProcessSlot {
         for (share, sum) in pairs {
             sum.fetch_sub(share.swap(0, Relaxed), Relaxed);
         }
+        self.shared_bytes.store(0, Relaxed);
         self.give_back.store(0, Relaxed);
         self.starved.store(0, Relaxed);
         self.pid.store(NO_PROCESS, Release);

@@ -12,7 +12,7 @@ use super::Outcome;
 use crate::hold::pages_of;
 use crate::maps;
 use crate::process::Process;
-use crate::regions::{InChild, Pages};
+use crate::regions::{InChild, Pages, Region};
 use crate::threads::Thread;
 use crate::unmanage::MANAGED_BYTES_MIN;
 
@@ -189,6 +189,8 @@ impl Process {
         if !self.manage(to.clone(), protection) {
             self.fail(EINVAL, to.start as usize * PAGE_BYTES);
         }
+        let in_child = InChild::default();
+        self.protect_shared(&Region { start: to.start, end: to.end, protection, in_child });
         if keeps_old {
             self.manage(from, protection);
         }
@@ -289,7 +291,7 @@ impl Process {
     /// Forgets resident pages that the kernel no longer has.
     fn forget_missing(&mut self, pages: Pages) {
         let mut from = pages.start;
-        while let Some((page, _)) = self.cache.index.next_resident(from, pages.end) {
+        while let Some((page, ..)) = self.cache.index.next_resident(from, pages.end) {
             if !self.is_present(page) {
                 self.forget(page..page + 1);
             }
@@ -341,8 +343,8 @@ impl Process {
     /// `process_vm_readv`, `process_vm_writev`: the other process may be one that shares this memory.
     fn transfer_between(&mut self, thread: &mut Thread, arguments: [usize; 6]) -> Outcome {
         let [_, local, local_count, remote, remote_count, _] = arguments;
-        self.hold_vectors(thread, local, local_count);
-        self.hold_vectors(thread, remote, remote_count);
+        self.hold_vectors(thread, local, local_count, false);
+        self.hold_vectors(thread, remote, remote_count, false);
         Outcome::GoOn
     }
 }

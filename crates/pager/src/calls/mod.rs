@@ -55,7 +55,7 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     let Some(process) = guard.as_mut() else { return };
     count(&process.control.counters.dispatched_calls, 1);
     process.one_call_less();
-    process.recount_shared();
+    process.go_on_after_all();
     match process.call(thread, context) {
         Outcome::GoOn => {
             let stub = stubs::for_site(context.registers.rip);

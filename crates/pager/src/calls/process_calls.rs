@@ -19,6 +19,8 @@ const STRING_STEP_BYTES: usize = 256;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SET_NAME: usize = 15;
 const PR_GET_NAME: usize = 16;
+/// `AT_FDCWD`.
+const HERE: usize = -100isize as usize;
 const CLOSE_RANGE_UNSHARE: usize = 2;
 const CLONE_FILES: usize = 0x400;
 const ROBUST_HEAD_BYTES: usize = 24;
@@ -34,8 +36,8 @@ impl Process {
                     Err(result) => Outcome::Done(result),
                 }
             }
-            nr::__NR_execve => self.execute(thread, first, second, third),
-            nr::__NR_execveat => self.execute(thread, second, third, arguments[3]),
+            nr::__NR_execve => self.execute(thread, HERE, first, second, third),
+            nr::__NR_execveat => self.execute(thread, first, second, third, arguments[3]),
             nr::__NR_exit => {
                 thread.ends();
                 Outcome::GoOn
@@ -88,7 +90,7 @@ impl Process {
             let step = STRING_STEP_BYTES - at % STRING_STEP_BYTES;
             let mut part = [0u8; STRING_STEP_BYTES];
             if bytes == 0 || at.is_multiple_of(zpager_sys::PAGE_BYTES) {
-                self.hold(thread, at, 1);
+                self.hold_to_read(thread, at, 1);
             }
             if !self.peek(at, &mut part[..step]) || part[..step].contains(&0) {
                 return;
@@ -115,13 +117,14 @@ impl Process {
     fn hold_once(&mut self, thread: &mut Thread, place: usize) {
         let page = (place / zpager_sys::PAGE_BYTES) as u64;
         if !thread.held().iter().any(|&(start, end)| start <= page && page < end) {
-            self.hold(thread, place, 1);
+            self.hold_to_read(thread, place, 1);
         }
     }
 
     fn execute(
         &mut self,
         thread: &mut Thread,
+        directory: usize,
         path: usize,
         list: usize,
         environment: usize,
@@ -129,7 +132,18 @@ impl Process {
         self.hold_string(thread, path);
         self.hold_strings(thread, list);
         self.hold_strings(thread, environment);
+        if thread.is_of(self) && self.will_execute(directory, path) {
+            self.leave_all();
+        }
         Outcome::GoOn
+    }
+
+    /// Whether there is a file that may be executed. What else can be wrong with it is rare enough
+    /// for a process that goes on to count as its own what it shared.
+    fn will_execute(&self, directory: usize, path: usize) -> bool {
+        const EXECUTE: usize = 1;
+        // SAFETY: the program's own arguments, of which the kernel only reads the string.
+        unsafe { syscall::call(nr::__NR_faccessat, [directory, path, EXECUTE, 0, 0, 0]) == 0 }
     }
 
     /// The process ends: what it held of the run is given back.
@@ -139,6 +153,7 @@ impl Process {
             return Outcome::GoOn;
         }
         self.cache.unshare_spilled(0, PAGE_NUMBER_END);
+        self.leave_all();
         self.slot.retire(&self.control.usage);
         Outcome::End
     }

@@ -79,7 +79,7 @@ impl Process {
             let has_flags = number >= nr::__NR_preadv2 && flags != 0;
             if bytes <= pieces.piece_bytes || has_flags || !self.goes_in_pieces(&pieces, bytes) {
                 thread.let_go();
-                self.hold_vectors(thread, at, length);
+                self.hold_vectors(thread, at, length, pieces.writes);
                 return Outcome::GoOn;
             }
             thread.let_go();
@@ -89,13 +89,13 @@ impl Process {
         if is_large && self.goes_in_pieces(&pieces, length) {
             return Outcome::Transfer(pieces);
         }
-        self.hold(thread, at, length);
+        self.hold_for(thread, at, length, pieces.writes);
         Outcome::GoOn
     }
 
     /// Sum of the lengths of vectors that lie in managed memory.
     fn hold_or_sum(&mut self, thread: &mut Thread, pieces: &Pieces) -> usize {
-        self.hold(thread, pieces.at, pieces.length.min(VECTORS_MAX) * 16);
+        self.hold_to_read(thread, pieces.at, pieces.length.min(VECTORS_MAX) * 16);
         let mut sum = 0usize;
         for at in 0..pieces.length.min(VECTORS_MAX) {
             if let Some([address, bytes]) = self.peek_words(pieces.at + at * 16)
@@ -112,13 +112,27 @@ impl Process {
         bytes > whole_bytes_max || is_regular_file(pieces.fd)
     }
 
-    /// Holds the vectors at `at` and what they name.
-    pub(super) fn hold_vectors(&mut self, thread: &mut Thread, at: usize, vectors: usize) {
+    /// Holds a buffer that the kernel only reads, if the call `writes` it to a file.
+    fn hold_for(&mut self, thread: &mut Thread, at: usize, bytes: usize, writes: bool) {
+        match writes {
+            true => self.hold_to_read(thread, at, bytes),
+            false => self.hold(thread, at, bytes),
+        }
+    }
+
+    /// Holds the vectors at `at` and what they name; the kernel only reads that if the call `writes` it.
+    pub(super) fn hold_vectors(
+        &mut self,
+        thread: &mut Thread,
+        at: usize,
+        vectors: usize,
+        writes: bool,
+    ) {
         let vectors = vectors.min(VECTORS_MAX);
-        self.hold(thread, at, vectors * 16);
+        self.hold_to_read(thread, at, vectors * 16);
         for vector in 0..vectors {
             if let Some([address, bytes]) = self.peek_words(at + vector * 16) {
-                self.hold(thread, address, bytes.min(CALL_BYTES_MAX));
+                self.hold_for(thread, address, bytes.min(CALL_BYTES_MAX), writes);
             }
         }
     }
@@ -176,7 +190,7 @@ impl Pieces {
         while done < bytes {
             let piece = self.piece_bytes.min(bytes - done);
             thread.let_go();
-            Process::with(|process| process.hold(thread, at + done, piece));
+            Process::with(|process| process.hold_for(thread, at + done, piece, self.writes));
             let moved = self.call(at + done, piece, before + done);
             if moved < 0 {
                 return some_or(done, moved);

@@ -67,8 +67,8 @@ fn richest<'a>(control: &'a Control, starving: &[pid_t]) -> Option<&'a ProcessSl
         .in_use()
         .filter(|slot| !starving.contains(&slot.pid.load(Relaxed)))
         .filter(|slot| slot.give_back.load(Relaxed) == 0)
-        .max_by_key(|slot| slot.resident_bytes.load(Relaxed))
-        .filter(|slot| slot.resident_bytes.load(Relaxed) > 0)
+        .max_by_key(|slot| slot.held_bytes())
+        .filter(|slot| slot.held_bytes() > 0)
 }
 
 /// Asks a process to give back pages until the sum fits.
