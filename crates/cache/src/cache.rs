@@ -149,10 +149,11 @@ pub struct Cache<M: SpaceSource, B> {
     leaving: M::Space,
     blocks: M::Space,
     full_pause: u32,
-    /// Which buffers hold RAM.
+    /// Whether the codec's buffers hold RAM, and how much the store's do.
     has_coded: bool,
-    has_spilled: bool,
-    has_read: bool,
+    gathered_bytes_max: usize,
+    leaving_max: usize,
+    read_bytes_max: usize,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
@@ -187,8 +188,9 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             blocks: source.reserve(READ_BYTES)?,
             full_pause: 0,
             has_coded: false,
-            has_spilled: false,
-            has_read: false,
+            gathered_bytes_max: 0,
+            leaving_max: 0,
+            read_bytes_max: 0,
         })
     }
 
@@ -198,16 +200,32 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         for buffer in [&self.scratch, &self.output, &self.batch, &self.leaving, &self.blocks] {
             buffer.release(0, buffer.bytes());
         }
-        (self.has_coded, self.has_spilled, self.has_read) = (false, false, false);
+        self.has_coded = false;
+        (self.gathered_bytes_max, self.leaving_max, self.read_bytes_max) = (0, 0, 0);
+        self.fills.forget_touched();
+    }
+
+    /// Gives back those of the store's buffers that grew longer than `bytes_max`.
+    pub fn trim_buffers(&mut self, bytes_max: usize) {
+        if self.gathered_bytes_max > bytes_max {
+            self.batch.release(0, self.batch.bytes());
+            self.leaving.release(0, self.leaving.bytes());
+            (self.gathered_bytes_max, self.leaving_max) = (0, 0);
+        }
+        if self.read_bytes_max > bytes_max {
+            self.blocks.release(0, self.blocks.bytes());
+            self.read_bytes_max = 0;
+        }
     }
 
     /// RAM of the buffers that were used.
     fn buffer_bytes(&self) -> usize {
-        let leaving_bytes = RECORDS_MAX * size_of::<Leaving>();
-        let used = |has: bool, bytes: usize| if has { bytes } else { 0 };
-        used(self.has_coded, scratch_bytes(self.codec) + 2 * BLOCK_BYTES)
-            + used(self.has_spilled, CLUSTER_BYTES + leaving_bytes)
-            + used(self.has_read, READ_BYTES)
+        let pages = |bytes: usize| bytes.next_multiple_of(BLOCK_BYTES);
+        let coding_bytes = scratch_bytes(self.codec) + 2 * BLOCK_BYTES;
+        pages(if self.has_coded { coding_bytes } else { 0 })
+            + pages(self.gathered_bytes_max)
+            + pages(self.leaving_max * size_of::<Leaving>())
+            + pages(self.read_bytes_max)
     }
 
     /// Where the pool's objects lie.
@@ -232,7 +250,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             + self.compressed.metadata_bytes()
             + self.raw.metadata_bytes()
             + size_of::<Self>()
-            + Fills::BYTES
+            - size_of::<Index<M>>()
+            + self.fills.touched_bytes()
             + self.buffer_bytes()
     }
 
@@ -405,7 +424,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         let mut places = [Place::from_raw(0); RUN_MAX];
         let mut codecs = [CodecId::Copy; RUN_MAX];
         let count = self.spilled_run(first, pages.len().min(RUN_MAX), &mut places, &mut codecs);
-        (self.has_coded, self.has_read) = (true, true);
+        self.has_coded = true;
         let store = self.store.as_ref().ok_or(Lost::Corrupt)?;
         // SAFETY: the scratch and the read buffer are this cache's alone.
         let (scratch, buffer) = unsafe {
@@ -426,6 +445,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                     Err(lost) => failure = Some(lost),
                 }
             });
+        self.read_bytes_max = self.read_bytes_max.max(transfer.bytes.min(READ_BYTES));
         reads.reads += transfer.reads;
         reads.read_bytes += transfer.bytes;
         for at in 0..good {
@@ -519,7 +539,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         if self.pool.payload_bytes() < WRITE_BYTES_MIN {
             return Err(SpillError::Nothing);
         }
-        self.has_spilled = true;
         let raw_first = self.raw_pages * size_of::<Page>() >= CLUSTER_BYTES
             || self.compressed_pages * 2 < self.raw_pages;
         // SAFETY: the buffers are this cache's alone.
@@ -541,6 +560,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             }
         }
         let Gathered { batch, leaving, count, start_bytes } = gathered;
+        self.gathered_bytes_max = self.gathered_bytes_max.max(batch.used_bytes());
+        self.leaving_max = self.leaving_max.max(count);
         let outcome = if batch.used_bytes() < WRITE_BYTES_MIN {
             batch.abandon();
             Err(SpillError::Nothing)

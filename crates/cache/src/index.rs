@@ -55,7 +55,8 @@ impl<M: SpaceSource> Index<M> {
 
     /// RAM of the entries in use.
     pub fn metadata_bytes(&self) -> usize {
-        self.metadata_bytes
+        let leaves = self.leaf_count * size_of::<Option<Leaf<M::Space>>>();
+        self.metadata_bytes + leaves.next_multiple_of(PAGE_BYTES)
     }
 
     fn leaf_number(&self, page: PageNumber) -> usize {

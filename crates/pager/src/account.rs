@@ -19,24 +19,18 @@ pub(crate) struct Published {
     payload_bytes: u64,
     metadata_bytes: u64,
     managed_bytes: u64,
-    /// A forked child shares its memory with its parent until one of them
-    /// changes it, and mostly runs another program at once: its part is not
-    /// counted before it does something of its own, after so many calls.
-    pub(crate) calls_until_counted: u32,
 }
 
-impl Published {
-    /// Of a child that has only just been forked.
-    pub(crate) fn of_child() -> Self {
-        Published { calls_until_counted: CALLS_BEFORE_EXEC, ..Published::default() }
-    }
-}
+/// What a forked child needs for a start. Kept free for it until it counts itself.
+pub(crate) const CHILD_BYTES: i64 = 512 * 1024;
 
-/// Calls that a forked child makes on its way to another program.
-const CALLS_BEFORE_EXEC: u32 = 64;
-
-/// Tables of a process that are in RAM as a rule: stubs, sites, the entry's stack, zeros, the sample.
+/// Tables of a process that are in RAM as a rule: stubs, sites, the entry's stack, the sample; and
+/// those of them that a forked child comes to have for itself.
 const FIXED_BYTES: usize = 24 * PAGE_BYTES + SLOTS * size_of::<Sample>();
+/// So many processes keep their buffers, whatever their length; more of them so long ones.
+const PROCESSES_FEW: u32 = 3;
+const BUFFER_PAGES_MAX: usize = 4;
+const FIXED_BYTES_OF_CHILD: usize = 8 * PAGE_BYTES + SLOTS * size_of::<Sample>();
 
 impl Process {
     /// Bytes of zpager's own.
@@ -44,8 +38,8 @@ impl Process {
         self.cache.metadata_bytes()
             + self.regions.metadata_bytes()
             + self.threads.metadata_bytes()
-            + (self.staged_pages_max + self.incoming_pages_max) * PAGE_BYTES
-            + FIXED_BYTES
+            + self.incoming_pages_max * PAGE_BYTES
+            + if self.is_child { FIXED_BYTES_OF_CHILD } else { FIXED_BYTES }
     }
 
     /// Resident pages that are in no frame, in bytes.
@@ -65,9 +59,7 @@ impl Process {
         if is_less {
             self.publish_shared();
         }
-        if self.published.calls_until_counted == 0 || self.resident_pages > 0 {
-            self.publish_own();
-        }
+        self.publish_own();
         if !is_less {
             self.publish_shared();
         }
@@ -90,7 +82,6 @@ impl Process {
             payload_bytes: self.cache.payload_bytes() as u64,
             metadata_bytes: self.metadata_bytes() as u64,
             managed_bytes: self.regions.page_count() * PAGE_BYTES as u64,
-            calls_until_counted: 0,
         };
         let (was, slot, usage) = (self.published, self.slot, &self.control.usage);
         shift(was.resident_bytes, now.resident_bytes, &slot.resident_bytes, &usage.resident_bytes);
@@ -101,14 +92,23 @@ impl Process {
         self.published = now;
     }
 
-    /// Bytes that may still be taken; negative when the budget is exceeded.
-    pub(crate) fn room_bytes(&self) -> i64 {
-        self.control.settings.budget_bytes as i64 - self.control.usage.total_bytes() as i64
+    /// Gives back the buffers that grew, where many processes would have one each.
+    pub(crate) fn trim_buffers(&mut self) {
+        if self.control.processes.count() <= PROCESSES_FEW {
+            return;
+        }
+        if self.incoming_pages_max > BUFFER_PAGES_MAX {
+            self.incoming.release(0, self.incoming_pages_max * PAGE_BYTES);
+            self.incoming_pages_max = 0;
+        }
+        self.cache.trim_buffers(BUFFER_PAGES_MAX * PAGE_BYTES);
     }
 
-    /// Has this process counted from now on.
-    pub(crate) fn count_now(&mut self) {
-        self.published.calls_until_counted = 0;
+    /// Bytes that may still be taken; negative when the budget is exceeded.
+    pub(crate) fn room_bytes(&self) -> i64 {
+        let births_bytes = i64::from(self.control.births.load(Relaxed)) * CHILD_BYTES;
+        let budget_bytes = self.control.settings.budget_bytes as i64;
+        budget_bytes - self.control.usage.total_bytes() as i64 - births_bytes
     }
 }
 

@@ -30,7 +30,6 @@ impl Process {
     pub(crate) fn serve_fault(&mut self, thread: &mut Thread, address: usize) -> bool {
         let page = (address / PAGE_BYTES) as u64;
         let Some(region) = self.regions.find(page) else { return false };
-        self.count_now();
         self.go_on_after_all();
         let entry = self.cache.index.get(page);
         if self.frame_of(page).is_some() {
@@ -53,6 +52,7 @@ impl Process {
         let window = (thread.ahead.window(page) as u64).min((budget_pages / WINDOW_PART).max(1));
         let brought = self.bring_in(page, window.min(region.end - page) as usize);
         thread.ahead.fetched(page, brought);
+        self.trim_buffers();
         count(&self.control.counters.prefetched_pages, brought.saturating_sub(1));
         self.publish();
         true

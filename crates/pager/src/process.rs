@@ -58,6 +58,11 @@ pub(crate) struct Process {
     pub(crate) resident_pages: u64,
     /// Resident pages that are in frames.
     pub(crate) shared_pages: u64,
+    /// Questions to relatives to be left out, now and after the next that is in vain.
+    pub(crate) asks_paused: u32,
+    pub(crate) asks_pause: u32,
+    /// It was forked by a managed process.
+    pub(crate) is_child: bool,
     /// The process was about to become another program and has left all frames.
     pub(crate) left_all: bool,
     pub(crate) published: Published,
@@ -65,8 +70,7 @@ pub(crate) struct Process {
     pub(crate) staging: Mapping,
     /// Pages on their way in.
     pub(crate) incoming: Mapping,
-    /// Most pages that were ever on their way out, and in.
-    pub(crate) staged_pages_max: usize,
+    /// Most pages that were ever on their way in.
     pub(crate) incoming_pages_max: usize,
     /// Never written.
     pub(crate) zeros: Mapping,

@@ -49,11 +49,11 @@ use crate::regions::{InChild, Pages, Region};
 const CLAIMED_PAGES: u64 = 512;
 /// A relative with less is not asked for more.
 const ASKED_BYTES_MIN: u64 = 256 * 1024;
-/// Relatives that are asked for one need.
-const ASKED_MAX: u32 = 8;
 /// Naps until a relative must have answered.
 const NAPS_MAX: u32 = 20;
 const NAP_NANOSECONDS: u64 = 200_000;
+/// Questions left out after some in vain: the run may need more than its budget.
+const ASKS_PAUSE_MAX: u32 = 64;
 
 /// What this process has changed in the run's frames.
 pub(crate) static ACCOUNT: Account =
@@ -340,9 +340,9 @@ impl Process {
     }
 
     /// The only process of the run holds all that is held, whatever killed ones have left behind.
-    fn reset_if_alone(&mut self) {
+    pub(crate) fn reset_if_alone(&mut self) {
         let control = self.control;
-        if control.births.load(Relaxed) > 0 || control.processes.in_use().count() > 1 {
+        if control.births.load(Relaxed) > 0 || control.processes.count() > 1 {
             return;
         }
         for at in 0..self.regions.all().len() {
@@ -364,7 +364,8 @@ impl Process {
     pub(crate) fn forgotten_by_killed(&self) -> bool {
         let mine = self.shared_pages * PAGE_BYTES as u64 + ACCOUNT.pool_bytes() as u64;
         self.control.usage.shared_bytes.load(Relaxed) > mine
-            && self.control.processes.in_use().count() <= 1
+            && self.control.births.load(Relaxed) == 0
+            && self.control.processes.count() <= 1
     }
 
     /// Makes the pages of a range the process's own, as the kernel will write them.
@@ -412,26 +413,42 @@ impl Process {
         self.publish();
     }
 
-    /// Asks the relatives that hold most for room; true once there is enough.
-    pub(crate) fn ask_relatives(&mut self, bytes: i64) -> bool {
-        for _ in 0..ASKED_MAX {
-            let Some(relative) = self.richest_relative() else { return false };
-            relative.give_back.store(1, Relaxed);
-            signal::queue(relative.pid.load(Relaxed), signal::SIGSYS, GIVE_BACK);
-            for _ in 0..NAPS_MAX {
-                process::nap(NAP_NANOSECONDS);
-                if self.slot.give_back.load(Relaxed) != 0 {
-                    self.give_back();
-                }
-                if self.room_bytes() >= bytes {
-                    return true;
-                }
-                if relative.give_back.load(Relaxed) == 0 {
-                    break;
-                }
+    /// Asks the relative that holds most for room; true once there is enough.
+    pub(crate) fn ask_relative(&mut self, bytes: i64) -> bool {
+        if self.asks_paused > 0 {
+            self.asks_paused -= 1;
+            return false;
+        }
+        let Some(relative) = self.richest_relative() else { return false };
+        let held_bytes = relative.held_bytes();
+        relative.give_back.store(1, Relaxed);
+        signal::queue(relative.pid.load(Relaxed), signal::SIGSYS, GIVE_BACK);
+        for _ in 0..NAPS_MAX {
+            process::nap(NAP_NANOSECONDS);
+            if self.is_asked() {
+                self.give_back();
+            }
+            if self.room_bytes() >= bytes {
+                self.asks_pause = 0;
+                return true;
+            }
+            if relative.give_back.load(Relaxed) == 0 {
+                break;
             }
         }
+        if relative.held_bytes() < held_bytes {
+            // It gave pages that others have too.
+            self.asks_pause = 0;
+            return false;
+        }
+        self.asks_pause = (self.asks_pause * 2).clamp(1, ASKS_PAUSE_MAX);
+        self.asks_paused = self.asks_pause;
         false
+    }
+
+    /// Whether a relative or the supervisor wants room from this process.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.slot.give_back.load(Relaxed) != 0
     }
 
     fn richest_relative(&self) -> Option<&'static ProcessSlot> {

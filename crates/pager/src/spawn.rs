@@ -18,7 +18,7 @@ use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, dispatch, process, signal};
 use zpager_wire::{EventKind, ProcessSlot};
 
-use crate::account::{Published, count};
+use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
 use crate::hold::pages_of;
 use crate::process::Process;
@@ -182,6 +182,9 @@ impl Process {
         } else if registers.rax == nr::__NR_clone as usize {
             arguments[1] = 0;
         }
+        // Taken for it as long as it is being born.
+        self.make_room_bytes(CHILD_BYTES);
+        // From here to the fork no page may leave.
         self.cache.share_spilled(0, PAGE_NUMBER_END);
         self.share_with_child();
         self.control.births.fetch_add(1, Relaxed);
@@ -208,10 +211,8 @@ impl Process {
     fn begin_as_child(&mut self, thread: &mut Thread) {
         self.pid = process::pid();
         self.slot = claim_slot(self.control, self.pid);
-        if self.slot.pid.load(Relaxed) == self.pid {
-            self.control.births.fetch_sub(1, Relaxed);
-        }
-        self.published = Published::of_child();
+        self.is_child = true;
+        self.published = Published::default();
         count(&self.control.counters.managed_processes, 1);
         thread.pid = self.pid;
         thread.tid.store(process::tid(), Relaxed);
@@ -227,6 +228,11 @@ impl Process {
         }
         self.register_copies();
         self.empty_buffers();
+        self.publish();
+        // Without a slot it stays one that is about to be born: the run is not alone without it.
+        if self.slot.pid.load(Relaxed) == self.pid {
+            self.control.births.fetch_sub(1, Relaxed);
+        }
         self.arm(thread);
     }
 
@@ -234,7 +240,7 @@ impl Process {
     fn empty_buffers(&mut self) {
         self.cache.empty_buffers();
         self.incoming.release(0, self.incoming.bytes());
-        (self.staged_pages_max, self.incoming_pages_max) = (0, 0);
+        self.incoming_pages_max = 0;
     }
 
     /// Registers what the child has a copy of, and forgets what it has not.

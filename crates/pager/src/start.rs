@@ -88,7 +88,7 @@ pub unsafe fn load(image: Image) {
     let pid = process::pid();
     // What this process held before it began this program is gone.
     control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid).for_each(|slot| {
-        slot.retire(&control.usage);
+        control.processes.retire(slot, &control.usage);
     });
     if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
         let pointer = thread_pointer();
@@ -264,8 +264,10 @@ fn build(
         resident_pages: 0,
         frames,
         shared_pages: 0,
+        asks_paused: 0,
+        asks_pause: 0,
+        is_child: false,
         left_all: false,
-        staged_pages_max: 0,
         incoming_pages_max: 0,
         published: Published::default(),
         staging,

@@ -29,8 +29,13 @@ const OLDEST_MAX: usize = 1024;
 /// Over the budget by this much, the user is told.
 const EXCESS_BYTES: i64 = 1 << 20;
 
-/// Pages in frames that a process keeps: what one instruction and one call may need.
-const SHARED_PAGES_MIN: u64 = 32;
+/// Pages that a process keeps of its own, and of those in frames, when a relative needs room: what
+/// one instruction and one call may need.
+const PAGES_MIN: u64 = 32;
+/// As many compressed copies of a page take less than the page.
+const HOLDERS_FEW: u32 = 3;
+/// Batches of pages in frames that are given in vain before something else is tried.
+const TURNS_MAX: u32 = 8;
 
 const ENOENT: Errno = Errno(2);
 const EAGAIN: Errno = Errno(11);
@@ -47,8 +52,8 @@ struct View<'a> {
 enum Whose {
     /// The process's own: RAM is gained at once.
     Own,
-    /// Those that are in frames: RAM is gained when the last holder gives them.
-    Shared,
+    /// Those that are in frames with at most so many holders: RAM is gained when the last gives them.
+    Shared(u32),
 }
 
 impl Residents for View<'_> {
@@ -64,9 +69,7 @@ impl Residents for View<'_> {
             }
             match process.cache.index.next_resident(from, region.end) {
                 None => at += 1,
-                Some((page, _, frame)) if (frame == 0) != (self.pages == Whose::Own) => {
-                    from = page + 1;
-                }
+                Some((page, _, frame)) if !self.wants(frame) => from = page + 1,
                 Some((page, mark, _)) => match process.hold_end(page) {
                     Some(end) => from = end,
                     None => return Found::Page(page, mark),
@@ -82,7 +85,17 @@ impl Residents for View<'_> {
     fn count(&self) -> u64 {
         match self.pages {
             Whose::Own => self.process.resident_pages,
-            Whose::Shared => self.process.shared_pages,
+            Whose::Shared(_) => self.process.shared_pages,
+        }
+    }
+}
+
+impl View<'_> {
+    fn wants(&self, frame: u32) -> bool {
+        match (self.pages, Frame::from_raw(frame)) {
+            (Whose::Own, None) => true,
+            (Whose::Shared(most), Some(frame)) => self.process.frames.holders(frame) <= most,
+            _ => false,
         }
     }
 }
@@ -107,10 +120,19 @@ impl Process {
             return;
         }
         self.slot.starved.fetch_add(1, Relaxed);
-        if self.ask_relatives(bytes) {
-            return;
+        for most in [HOLDERS_FEW, HOLDERS_FEW, u32::MAX] {
+            for _ in 0..TURNS_MAX {
+                // Relatives give the same pages: their clocks' hands were together at the fork.
+                let gave = self.give_shared(most);
+                if self.ask_relative(bytes) || self.give_until(bytes) {
+                    return;
+                }
+                if !gave {
+                    break;
+                }
+            }
         }
-        let alone = self.control.processes.in_use().count() <= 1;
+        let alone = self.control.processes.count() <= 1;
         if alone && self.room_bytes() < -EXCESS_BYTES {
             self.note(EventKind::BudgetExceeded, (-self.room_bytes()) as u64, 0);
         }
@@ -124,7 +146,11 @@ impl Process {
             if self.room_bytes() >= bytes {
                 return true;
             }
-            let gave = self.give() || self.claim_all() > 0 || self.give_shared();
+            if self.forgotten_by_killed() {
+                self.reset_if_alone();
+                continue;
+            }
+            let gave = self.give() || self.claim_all() > 0;
             futile = if gave { 0 } else { futile + 1 };
             if futile == FUTILE_MAX {
                 break;
@@ -134,8 +160,11 @@ impl Process {
     }
 
     /// Gives pages that relatives have too, as far as they are not all that the process has.
-    fn give_shared(&mut self) -> bool {
-        self.shared_pages > SHARED_PAGES_MIN && self.swap_out(Whose::Shared) > 0
+    fn give_shared(&mut self, most_holders: u32) -> bool {
+        let gave = self.shared_pages > PAGES_MIN
+            && self.swap_out(Whose::Shared(most_holders)) > 0;
+        self.publish();
+        gave
     }
 
     /// One step towards room; false when it gave nothing.
@@ -154,7 +183,12 @@ impl Process {
                     || self.split.next_step(&without) == Step::SwapOut
                         && self.swap_out(Whose::Own) > 0
             }
-            Step::Nothing => false,
+            // A relative needs it more.
+            Step::Nothing => {
+                self.is_asked()
+                    && self.resident_pages > PAGES_MIN
+                    && self.swap_out(Whose::Own) > 0
+            }
         }
     }
 
@@ -284,6 +318,8 @@ impl Process {
             return 0;
         }
         let target = self.staging.start() + staged * PAGE_BYTES;
+        // Twice there for a moment.
+        self.control.usage.note_peak(bytes as u64);
         // SAFETY: the source is resident, readable and cannot be written while the lock is held;
         // staging is empty there; after the copy its pages are dropped, and faults on them wait.
         let dropped = unsafe {
@@ -315,7 +351,6 @@ impl Process {
     fn store_lifted(&mut self, lifted: &[u64]) {
         let staging = Self::pages_of(&self.staging);
         let counters = &self.control.counters;
-        self.staged_pages_max = self.staged_pages_max.max(lifted.len());
         let (mut out, mut filled, mut raw, mut compressed, mut bytes) = (0, 0, 0, 0, 0);
         for (place, &page) in lifted.iter().enumerate() {
             self.count_out(page);
@@ -349,7 +384,11 @@ impl Process {
     /// Gives pages back until the run fits its budget, because the supervisor asked.
     pub(crate) fn give_back(&mut self) {
         // Room for others to go on with, not only to stop exceeding.
-        self.give_until((BATCH_PAGES * PAGE_BYTES * 4) as i64);
+        let bytes = (BATCH_PAGES * PAGE_BYTES * 4) as i64;
+        let mut turns = 0;
+        while !self.give_until(bytes) && turns < TURNS_MAX && self.give_shared(HOLDERS_FEW) {
+            turns += 1;
+        }
         self.slot.give_back.store(0, Relaxed);
     }
 }

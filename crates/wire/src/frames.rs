@@ -125,10 +125,10 @@ impl<'a> Frames<'a> {
         self.change(frame, |holders| (holders == 1).then_some(0)).is_ok()
     }
 
-    /// Whether the frame has other holders, or is void.
-    pub fn is_held_by_others(&self, frame: Frame) -> bool {
+    /// How many hold the frame; 0 when it is void.
+    pub fn holders(&self, frame: Frame) -> u32 {
         let word = self.words[frame.number()].load(Relaxed);
-        word & HOLDERS != 1 || generation(word) != frame.generation()
+        if generation(word) == frame.generation() { word & HOLDERS } else { 0 }
     }
 
     /// Frees every frame. Only while no process but the caller can hold one.
@@ -234,7 +234,7 @@ mod tests {
                     },
                     Step::Claim(at) => if let Some(frame) = pick(&model, at) {
                         let is_alone = model[&frame.raw()] == 1;
-                        prop_assert_eq!(frames.is_held_by_others(frame), !is_alone);
+                        prop_assert_eq!(frames.holders(frame), model[&frame.raw()]);
                         prop_assert_eq!(frames.claim(frame), is_alone);
                         if is_alone {
                             model.remove(&frame.raw());

@@ -157,7 +157,12 @@ impl Usage {
         }
         let resident = self.resident_bytes.load(Relaxed) + self.shared_bytes.load(Relaxed);
         raise(&self.peak_resident_bytes, resident);
-        raise(&self.peak_bytes, self.total_bytes());
+        self.note_peak(0);
+    }
+
+    /// Raises the peak of the total to its present value and `more_bytes` that are gone in a moment.
+    pub fn note_peak(&self, more_bytes: u64) {
+        raise(&self.peak_bytes, self.total_bytes() + more_bytes);
     }
 }
 

@@ -70,20 +70,44 @@ impl ProcessSlot {
 #[derive(Debug)]
 pub struct Processes {
     slots: [ProcessSlot; MAX_PROCESSES],
+    /// Slots in use.
+    count: AtomicU32,
 }
 
 impl Default for Processes {
     fn default() -> Self {
-        Processes { slots: core::array::from_fn(|_| ProcessSlot::default()) }
+        Processes {
+            slots: core::array::from_fn(|_| ProcessSlot::default()),
+            count: AtomicU32::new(0),
+        }
     }
 }
 
 impl Processes {
     /// Claims a slot for `pid`; `None` when all are taken.
     pub fn claim(&self, pid: i32) -> Option<&ProcessSlot> {
-        self.slots
-            .iter()
-            .find(|slot| slot.pid.compare_exchange(NO_PROCESS, pid, AcqRel, Relaxed).is_ok())
+        // Before the slot is taken and after it is given back, so that it is never too low.
+        self.count.fetch_add(1, Relaxed);
+        let claim = |slot: &&ProcessSlot| {
+            slot.pid.compare_exchange(NO_PROCESS, pid, AcqRel, Relaxed).is_ok()
+        };
+        let claimed = self.slots.iter().find(claim);
+        if claimed.is_none() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+        claimed
+    }
+
+    /// How many slots are in use.
+    pub fn count(&self) -> u32 {
+        self.count.load(Relaxed)
+    }
+
+    /// Gives the whole share of a slot back to `usage` and frees the slot.
+    pub fn retire(&self, slot: &ProcessSlot, usage: &Usage) {
+        if slot.give_all_back(usage) {
+            self.count.fetch_sub(1, Relaxed);
+        }
     }
 
     /// The slots in use.
@@ -98,8 +122,8 @@ impl ProcessSlot {
         self.resident_bytes.load(Relaxed) + self.shared_bytes.load(Relaxed)
     }
 
-    /// Gives the whole share back to `usage` and frees the slot.
-    pub fn retire(&self, usage: &Usage) {
+    /// Gives the whole share back to `usage` and frees the slot; false when it was free.
+    fn give_all_back(&self, usage: &Usage) -> bool {
         let pairs = [
             (&self.resident_bytes, &usage.resident_bytes),
             (&self.pool_bytes, &usage.pool_bytes),
@@ -113,7 +137,7 @@ impl ProcessSlot {
         self.shared_bytes.store(0, Relaxed);
         self.give_back.store(0, Relaxed);
         self.starved.store(0, Relaxed);
-        self.pid.store(NO_PROCESS, Release);
+        self.pid.swap(NO_PROCESS, Release) != NO_PROCESS
     }
 }
 
@@ -129,8 +153,10 @@ mod tests {
         let slot = processes.claim(7).expect("a free slot");
         slot.resident_bytes.fetch_add(8192, Relaxed);
         usage.resident_bytes.fetch_add(8192, Relaxed);
-        slot.retire(&usage);
+        processes.retire(slot, &usage);
+        processes.retire(slot, &usage);
         assert_eq!(usage.total_bytes(), 4096);
+        assert_eq!(processes.count(), 0);
         assert_eq!(processes.in_use().count(), 0);
     }
 
@@ -141,7 +167,8 @@ mod tests {
             assert!(processes.claim(pid).is_some());
         }
         assert!(processes.claim(9999).is_none());
-        processes.in_use().nth(5).expect("in use").retire(&Usage::default());
+        let sixth = processes.in_use().nth(5).expect("in use");
+        processes.retire(sixth, &Usage::default());
         assert!(processes.claim(9999).is_some());
     }
 }

@@ -132,7 +132,7 @@ impl Process {
         self.hold_string(thread, path);
         self.hold_strings(thread, list);
         self.hold_strings(thread, environment);
-        if thread.is_of(self) && self.will_execute(directory, path) {
+        if thread.is_of(self) && self.threads.is_alone(thread) && self.will_execute(directory, path) {
             self.leave_all();
         }
         Outcome::GoOn
@@ -154,7 +154,7 @@ impl Process {
         }
         self.cache.unshare_spilled(0, PAGE_NUMBER_END);
         self.leave_all();
-        self.slot.retire(&self.control.usage);
+        self.control.processes.retire(self.slot, &self.control.usage);
         Outcome::End
     }
 

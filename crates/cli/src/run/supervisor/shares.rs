@@ -31,7 +31,7 @@ impl Shares {
     /// until the next look.
     pub(crate) fn step(&mut self, control: &Control) -> Duration {
         for slot in control.processes.in_use().filter(|slot| is_gone(slot.pid.load(Relaxed))) {
-            slot.retire(&control.usage);
+            control.processes.retire(slot, &control.usage);
         }
         let starving = self.note_starving(control);
         let full = control.usage.total_bytes() >= control.settings.budget_bytes;
