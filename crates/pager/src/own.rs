@@ -119,10 +119,30 @@ impl OwnSpace {
         }
     }
 
-    /// After a fork that failed: the child's holds end.
-    pub(crate) fn unshare(&self) {
+    /// Each page in a frame has one holder less: a child that was not made, or this process, which
+    /// ends.
+    pub(crate) fn leave(&self) {
         for frame in self.all().iter().filter_map(|word| frame(word.load(Relaxed))) {
-            ACCOUNT.leave_for_child(&self.frames, frame);
+            ACCOUNT.leave(&self.frames, frame);
+        }
+    }
+
+    /// After [`OwnSpace::leave`], in a process that goes on: what no relative has is its own.
+    pub(crate) fn hold_again(&self) {
+        self.disown_unless(|frame| self.frames.hold(frame));
+    }
+
+    /// No page is in a frame; the holds have ended in another way.
+    pub(crate) fn disown(&self) {
+        self.disown_unless(|_| false);
+    }
+
+    fn disown_unless(&self, keeps: impl Fn(Frame) -> bool) {
+        for word in self.all() {
+            if frame(word.load(Relaxed)).is_some_and(|frame| !keeps(frame)) {
+                word.store(OWN, Relaxed);
+                ACCOUNT.disown_pool_page();
+            }
         }
     }
 
@@ -134,13 +154,6 @@ impl OwnSpace {
             if claimed {
                 word.store(OWN, Relaxed);
             }
-        }
-    }
-
-    /// All pages leave their frames.
-    pub(crate) fn leave(&self) {
-        for word in self.all().iter().filter(|word| frame(word.load(Relaxed)).is_some()) {
-            self.set(word, OWN);
         }
     }
 }

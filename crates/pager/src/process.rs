@@ -63,8 +63,9 @@ pub(crate) struct Process {
     pub(crate) asks_pause: u32,
     /// It was forked by a managed process.
     pub(crate) is_child: bool,
-    /// The process was about to become another program and has left all frames.
-    pub(crate) left_all: bool,
+    /// The thread that is about to make the process another program, or to end it, and has left all
+    /// frames, which are still noted with the pages; 0 for none.
+    pub(crate) leaver: i32,
     pub(crate) published: Published,
     /// Pages on their way out; empty between swap-outs.
     pub(crate) staging: Mapping,

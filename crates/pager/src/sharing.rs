@@ -36,7 +36,7 @@
 //! One that is killed leaves its holds behind; until the run has one process only,
 //! what it shared is counted also when it is gone.
 
-use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use zpager_cache::{Entry, State};
 use zpager_sys::{PAGE_BYTES, process, signal};
@@ -44,6 +44,7 @@ use zpager_wire::{Frame, Frames, GIVE_BACK, Left, ProcessSlot};
 
 use crate::process::Process;
 use crate::regions::{InChild, Pages, Region};
+use crate::threads::Thread;
 
 /// Neighbours that are taken over with one call when their other holders are gone.
 const CLAIMED_PAGES: u64 = 512;
@@ -52,12 +53,21 @@ const ASKED_BYTES_MIN: u64 = 256 * 1024;
 /// Naps until a relative must have answered.
 const NAPS_MAX: u32 = 20;
 const NAP_NANOSECONDS: u64 = 200_000;
+/// The same of a fork for which there is no room.
+const BIRTH_NAPS_MAX: u32 = 100;
+const BIRTH_NAP_NANOSECONDS: u64 = 500_000;
+/// The same of a thread whose process is becoming another program.
+const EXECUTING_NAPS: u32 = 40;
 /// Questions left out after some in vain: the run may need more than its budget.
 const ASKS_PAUSE_MAX: u32 = 64;
 
 /// What this process has changed in the run's frames.
 pub(crate) static ACCOUNT: Account =
-    Account { change_pages: AtomicI64::new(0), pool_pages: AtomicU64::new(0) };
+    Account {
+        change_pages: AtomicI64::new(0),
+        pool_pages: AtomicU64::new(0),
+        has_left_all: AtomicBool::new(false),
+    };
 
 /// Kept outside the process's state, as spaces of the cache change it too. Under the lock.
 #[derive(Debug)]
@@ -66,6 +76,8 @@ pub(crate) struct Account {
     change_pages: AtomicI64,
     /// Pages of the pool that are in frames.
     pool_pages: AtomicU64,
+    /// All holds were given up at once: none is to be given up again.
+    has_left_all: AtomicBool,
 }
 
 impl Account {
@@ -79,6 +91,11 @@ impl Account {
         self.change_pages.load(Relaxed) < 0
     }
 
+    /// A page of the pool is in no frame, whose hold ended in another way.
+    pub(crate) fn disown_pool_page(&self) {
+        self.pool_pages.fetch_sub(1, Relaxed);
+    }
+
     pub(crate) fn pool_bytes(&self) -> usize {
         self.pool_pages.load(Relaxed) as usize * PAGE_BYTES
     }
@@ -90,14 +107,14 @@ impl Account {
         Some(frame)
     }
 
-    fn leave(&self, frames: &Frames<'_>, frame: Frame) {
-        if frames.leave(frame) == Left::Nobody {
+    pub(crate) fn leave(&self, frames: &Frames<'_>, frame: Frame) {
+        if !self.has_left_all.load(Relaxed) && frames.leave(frame) == Left::Nobody {
             self.change_pages.fetch_sub(1, Relaxed);
         }
     }
 
     fn claim(&self, frames: &Frames<'_>, frame: Frame) -> bool {
-        let claimed = frames.claim(frame);
+        let claimed = !self.has_left_all.load(Relaxed) && frames.claim(frame);
         if claimed {
             self.change_pages.fetch_sub(1, Relaxed);
         }
@@ -115,11 +132,6 @@ impl Account {
     pub(crate) fn leave_pool_page(&self, frames: &Frames<'_>, frame: Frame) {
         self.leave(frames, frame);
         self.pool_pages.fetch_sub(1, Relaxed);
-    }
-
-    /// The hold ends of a child that was not made.
-    pub(crate) fn leave_for_child(&self, frames: &Frames<'_>, frame: Frame) {
-        self.leave(frames, frame);
     }
 
     /// Whether a page of the pool has no other holders; it is in no frame then.
@@ -227,7 +239,7 @@ impl Process {
                 from = page + 1;
             }
         }
-        self.cache.objects().unshare();
+        self.cache.objects().leave();
         self.publish();
     }
 
@@ -354,7 +366,7 @@ impl Process {
                 from = page + 1;
             }
         }
-        self.cache.objects().leave();
+        self.cache.objects().disown();
         self.frames.reset();
         ACCOUNT.take_change();
         control.usage.shared_bytes.store(0, Relaxed);
@@ -384,32 +396,49 @@ impl Process {
     }
 
     /// The process ends, or is about to become another program: it holds nothing any more.
-    pub(crate) fn leave_all(&mut self) {
-        self.left_all = true;
+    pub(crate) fn leave_all(&mut self, leaver: i32) {
+        self.leaver = leaver;
         for at in 0..self.regions.all().len() {
             let region = self.regions.all()[at];
             let mut from = region.start;
             while self.shared_pages > 0
                 && let Some((page, frame)) = self.next_shared(from..region.end)
             {
-                self.leave_frame(page, frame);
+                ACCOUNT.leave(&self.frames, frame);
                 from = page + 1;
             }
         }
         self.cache.objects().leave();
+        ACCOUNT.has_left_all.store(true, Relaxed);
         self.publish_shared();
     }
 
-    /// It did not become another program: what it has is its own.
-    pub(crate) fn go_on_after_all(&mut self) {
-        if !self.left_all {
+    /// It did not become another program: it holds again what relatives still have, and the rest is
+    /// its own. Called by every thread that enters the pager.
+    pub(crate) fn go_on_after_all(&mut self, thread: &Thread) {
+        if self.leaver == 0 {
             return;
         }
-        self.left_all = false;
+        if self.leaver != thread.tid.load(Relaxed) {
+            // The kernel is about to end this thread, unless it refuses the other one's call.
+            (0..EXECUTING_NAPS).for_each(|_| process::nap(BIRTH_NAP_NANOSECONDS));
+        }
+        self.leaver = 0;
+        ACCOUNT.has_left_all.store(false, Relaxed);
         for at in 0..self.regions.all().len() {
             let region = self.regions.all()[at];
-            self.protect_region(&region, false);
+            let mut from = region.start;
+            while let Some((page, frame)) = self.next_shared(from..region.end) {
+                from = page + 1;
+                if !self.frames.hold(frame) {
+                    self.set_frame(page, None);
+                    self.shared_pages -= 1;
+                    self.resident_pages += 1;
+                    self.protect_page(page, false);
+                }
+            }
         }
+        self.cache.objects().hold_again();
         self.publish();
     }
 
@@ -444,6 +473,19 @@ impl Process {
         self.asks_pause = (self.asks_pause * 2).clamp(1, ASKS_PAUSE_MAX);
         self.asks_paused = self.asks_pause;
         false
+    }
+
+    /// Waits for a while until relatives have given room, by ending most of all.
+    pub(crate) fn wait_for_room(&mut self, bytes: i64) {
+        for _ in 0..BIRTH_NAPS_MAX {
+            if self.room_bytes() >= bytes || self.control.processes.count() <= 1 {
+                return;
+            }
+            process::nap(BIRTH_NAP_NANOSECONDS);
+            if self.is_asked() {
+                self.give_back();
+            }
+        }
     }
 
     /// Whether a relative or the supervisor wants room from this process.

@@ -184,6 +184,7 @@ impl Process {
         }
         // Taken for it as long as it is being born.
         self.make_room_bytes(CHILD_BYTES);
+        self.wait_for_room(CHILD_BYTES);
         // From here to the fork no page may leave.
         self.cache.share_spilled(0, PAGE_NUMBER_END);
         self.share_with_child();

@@ -267,7 +267,7 @@ fn build(
         asks_paused: 0,
         asks_pause: 0,
         is_child: false,
-        left_all: false,
+        leaver: 0,
         incoming_pages_max: 0,
         published: Published::default(),
         staging,

@@ -1,5 +1,7 @@
 //! Calls about the process, its threads and its descriptors.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use zpager_cache::PAGE_NUMBER_END;
 use zpager_sys::Errno;
 use zpager_sys::signal::Context;
@@ -38,6 +40,7 @@ impl Process {
             }
             nr::__NR_execve => self.execute(thread, HERE, first, second, third),
             nr::__NR_execveat => self.execute(thread, first, second, third, arguments[3]),
+            nr::__NR_exit if self.threads.is_alone(thread) => self.end(thread),
             nr::__NR_exit => {
                 thread.ends();
                 Outcome::GoOn
@@ -132,8 +135,8 @@ impl Process {
         self.hold_string(thread, path);
         self.hold_strings(thread, list);
         self.hold_strings(thread, environment);
-        if thread.is_of(self) && self.threads.is_alone(thread) && self.will_execute(directory, path) {
-            self.leave_all();
+        if thread.is_of(self) && self.will_execute(directory, path) {
+            self.leave_all(thread.tid.load(Relaxed));
         }
         Outcome::GoOn
     }
@@ -153,7 +156,7 @@ impl Process {
             return Outcome::GoOn;
         }
         self.cache.unshare_spilled(0, PAGE_NUMBER_END);
-        self.leave_all();
+        self.leave_all(thread.tid.load(Relaxed));
         self.control.processes.retire(self.slot, &self.control.usage);
         Outcome::End
     }
