@@ -6,10 +6,10 @@
  */
 #include "victim.h"
 
-#define SHARED_PAGES (8 * MIB_PAGES)
+#define SHARED_PAGES (6 * MIB_PAGES)
 #define STEPS 400
 #define RUN_MAX 8
-#define DEPTH_MAX 3
+#define DEPTH_MAX 2
 #define CHILDREN_MAX 2
 
 static char *pages;
@@ -111,7 +111,7 @@ static void live(struct random random, int depth) {
 
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
-    ballast_make(20);
+    ballast_make(16);
     tags = malloc(SHARED_PAGES * sizeof *tags);
     CHECK(tags != NULL);
     pages = pages_map(SHARED_PAGES);

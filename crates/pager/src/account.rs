@@ -21,7 +21,7 @@ pub(crate) struct Published {
     managed_bytes: u64,
 }
 
-/// What a forked child needs for a start. Kept free for it until it counts itself.
+/// What a forked child needs for a start.
 pub(crate) const CHILD_BYTES: i64 = 512 * 1024;
 
 /// Tables of a process that are in RAM as a rule: stubs, sites, the entry's stack, the sample; and
@@ -106,9 +106,7 @@ impl Process {
 
     /// Bytes that may still be taken; negative when the budget is exceeded.
     pub(crate) fn room_bytes(&self) -> i64 {
-        let births_bytes = i64::from(self.control.births.load(Relaxed)) * CHILD_BYTES;
-        let budget_bytes = self.control.settings.budget_bytes as i64;
-        budget_bytes - self.control.usage.total_bytes() as i64 - births_bytes
+        self.control.settings.budget_bytes as i64 - self.control.usage.total_bytes() as i64
     }
 }
 

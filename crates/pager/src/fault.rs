@@ -30,7 +30,6 @@ impl Process {
     pub(crate) fn serve_fault(&mut self, thread: &mut Thread, address: usize) -> bool {
         let page = (address / PAGE_BYTES) as u64;
         let Some(region) = self.regions.find(page) else { return false };
-        self.go_on_after_all(thread);
         let entry = self.cache.index.get(page);
         if self.frame_of(page).is_some() {
             self.serve_write(&region, page);

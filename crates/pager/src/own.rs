@@ -119,31 +119,19 @@ impl OwnSpace {
         }
     }
 
-    /// Each page in a frame has one holder less: a child that was not made, or this process, which
-    /// ends.
-    pub(crate) fn leave(&self) {
-        for frame in self.all().iter().filter_map(|word| frame(word.load(Relaxed))) {
-            ACCOUNT.leave(&self.frames, frame);
-        }
+    /// After a fork that failed: each page in a frame has one holder less.
+    pub(crate) fn leave_for_child(&self) {
+        self.shared().for_each(|frame| ACCOUNT.leave_for_child(&self.frames, frame));
     }
 
-    /// After [`OwnSpace::leave`], in a process that goes on: what no relative has is its own.
-    pub(crate) fn hold_again(&self) {
-        self.disown_unless(|frame| self.frames.hold(frame));
+    /// In a child: notes what it holds.
+    pub(crate) fn note_holds(&self) {
+        self.shared().for_each(|frame| ACCOUNT.holds().set(frame));
     }
 
-    /// No page is in a frame; the holds have ended in another way.
-    pub(crate) fn disown(&self) {
-        self.disown_unless(|_| false);
-    }
-
-    fn disown_unless(&self, keeps: impl Fn(Frame) -> bool) {
-        for word in self.all() {
-            if frame(word.load(Relaxed)).is_some_and(|frame| !keeps(frame)) {
-                word.store(OWN, Relaxed);
-                ACCOUNT.disown_pool_page();
-            }
-        }
+    /// The frames of all pages that are in one.
+    fn shared(&self) -> impl Iterator<Item = Frame> {
+        self.all().iter().filter_map(|word| frame(word.load(Relaxed)))
     }
 
     /// Takes over the pages that nobody else holds.

@@ -10,7 +10,7 @@ use zpager_sys::lock::Lock;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{Action, SIGNALS};
 use zpager_sys::userfaultfd::Userfaultfd;
-use zpager_wire::{Control, EventKind, Frames, ProcessSlot};
+use zpager_wire::{Control, EventKind, ProcessSlot, Tables};
 
 use crate::account::Published;
 use crate::own::{Own, SwapFile};
@@ -53,7 +53,7 @@ pub(crate) struct Process {
     pub(crate) spill_ticks: u64,
     pub(crate) threads: Threads,
     /// The run's shared pages.
-    pub(crate) frames: Frames<'static>,
+    pub(crate) tables: Tables<'static>,
     /// Resident pages of managed memory that are this process's own.
     pub(crate) resident_pages: u64,
     /// Resident pages that are in frames.
@@ -63,9 +63,6 @@ pub(crate) struct Process {
     pub(crate) asks_pause: u32,
     /// It was forked by a managed process.
     pub(crate) is_child: bool,
-    /// The thread that is about to make the process another program, or to end it, and has left all
-    /// frames, which are still noted with the pages; 0 for none.
-    pub(crate) leaver: i32,
     pub(crate) published: Published,
     /// Pages on their way out; empty between swap-outs.
     pub(crate) staging: Mapping,

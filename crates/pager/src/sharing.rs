@@ -33,18 +33,16 @@
 //! its own, though relatives share some of it for a while.
 //!
 //! Bad case: relatives that all write everything in random order: a fault a page.
-//! One that is killed leaves its holds behind; until the run has one process only,
-//! what it shared is counted also when it is gone.
+//! What a killed process held is counted until the supervisor notices its end.
 
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use zpager_cache::{Entry, State};
 use zpager_sys::{PAGE_BYTES, process, signal};
-use zpager_wire::{Frame, Frames, GIVE_BACK, Left, ProcessSlot};
+use zpager_wire::{Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot};
 
 use crate::process::Process;
 use crate::regions::{InChild, Pages, Region};
-use crate::threads::Thread;
 
 /// Neighbours that are taken over with one call when their other holders are gone.
 const CLAIMED_PAGES: u64 = 512;
@@ -56,8 +54,6 @@ const NAP_NANOSECONDS: u64 = 200_000;
 /// The same of a fork for which there is no room.
 const BIRTH_NAPS_MAX: u32 = 100;
 const BIRTH_NAP_NANOSECONDS: u64 = 500_000;
-/// The same of a thread whose process is becoming another program.
-const EXECUTING_NAPS: u32 = 40;
 /// Questions left out after some in vain: the run may need more than its budget.
 const ASKS_PAUSE_MAX: u32 = 64;
 
@@ -66,7 +62,8 @@ pub(crate) static ACCOUNT: Account =
     Account {
         change_pages: AtomicI64::new(0),
         pool_pages: AtomicU64::new(0),
-        has_left_all: AtomicBool::new(false),
+        holds: AtomicPtr::new(core::ptr::dangling_mut()),
+        holds_length: AtomicUsize::new(0),
     };
 
 /// Kept outside the process's state, as spaces of the cache change it too. Under the lock.
@@ -76,8 +73,9 @@ pub(crate) struct Account {
     change_pages: AtomicI64,
     /// Pages of the pool that are in frames.
     pool_pages: AtomicU64,
-    /// All holds were given up at once: none is to be given up again.
-    has_left_all: AtomicBool,
+    /// Where the process notes what it holds: the words and their number.
+    holds: AtomicPtr<AtomicU64>,
+    holds_length: AtomicUsize,
 }
 
 impl Account {
@@ -91,9 +89,16 @@ impl Account {
         self.change_pages.load(Relaxed) < 0
     }
 
-    /// A page of the pool is in no frame, whose hold ended in another way.
-    pub(crate) fn disown_pool_page(&self) {
-        self.pool_pages.fetch_sub(1, Relaxed);
+    /// Has this process's holds noted there.
+    pub(crate) fn set_holds(&self, holds: Holds<'static>) {
+        self.holds.store(holds.words().as_ptr().cast_mut(), Relaxed);
+        self.holds_length.store(holds.words().len(), Relaxed);
+    }
+
+    pub(crate) fn holds(&self) -> Holds<'static> {
+        let (words, length) = (self.holds.load(Relaxed), self.holds_length.load(Relaxed));
+        // SAFETY: the words that `set_holds` was given, or none.
+        Holds::new(unsafe { core::slice::from_raw_parts(words, length) })
     }
 
     pub(crate) fn pool_bytes(&self) -> usize {
@@ -103,19 +108,27 @@ impl Account {
     /// Has a page that two processes will have in a frame; gives the frame.
     fn share(&self, frames: &Frames<'_>) -> Option<Frame> {
         let frame = frames.share()?;
+        self.holds().set(frame);
         self.change_pages.fetch_add(1, Relaxed);
         Some(frame)
     }
 
-    pub(crate) fn leave(&self, frames: &Frames<'_>, frame: Frame) {
-        if !self.has_left_all.load(Relaxed) && frames.leave(frame) == Left::Nobody {
+    fn leave(&self, frames: &Frames<'_>, frame: Frame) {
+        self.holds().clear(frame);
+        self.leave_for_child(frames, frame);
+    }
+
+    /// The hold ends of a child that was not made.
+    pub(crate) fn leave_for_child(&self, frames: &Frames<'_>, frame: Frame) {
+        if frames.leave(frame) == Left::Nobody {
             self.change_pages.fetch_sub(1, Relaxed);
         }
     }
 
     fn claim(&self, frames: &Frames<'_>, frame: Frame) -> bool {
-        let claimed = !self.has_left_all.load(Relaxed) && frames.claim(frame);
+        let claimed = frames.claim(frame);
         if claimed {
+            self.holds().clear(frame);
             self.change_pages.fetch_sub(1, Relaxed);
         }
         claimed
@@ -207,11 +220,11 @@ impl Process {
             }
             match Frame::from_raw(frame) {
                 // A void frame, or one with more holders than can be counted: its page is the process's own.
-                Some(frame) if !self.frames.hold(frame) => self.leave_frame(page, frame),
+                Some(frame) if !self.tables.frames.hold(frame) => self.leave_frame(page, frame),
                 Some(_) => continue,
                 None => {}
             }
-            match ACCOUNT.share(&self.frames) {
+            match ACCOUNT.share(&self.tables.frames) {
                 Some(frame) => {
                     let shared = Entry::new(State::Resident { turn, frame: frame.raw() });
                     let entered = self.cache.index.set(page, shared);
@@ -235,11 +248,11 @@ impl Process {
             while region.in_child == InChild::Copied
                 && let Some((page, frame)) = self.next_shared(from..region.end)
             {
-                ACCOUNT.leave(&self.frames, frame);
+                ACCOUNT.leave_for_child(&self.tables.frames, frame);
                 from = page + 1;
             }
         }
-        self.cache.objects().leave();
+        self.cache.objects().leave_for_child();
         self.publish();
     }
 
@@ -277,7 +290,7 @@ impl Process {
 
     /// Takes a page out of its frame: it is this process's own. It is still write-protected.
     fn leave_frame(&mut self, page: u64, frame: Frame) {
-        ACCOUNT.leave(&self.frames, frame);
+        ACCOUNT.leave(&self.tables.frames, frame);
         self.set_frame(page, None);
         self.shared_pages -= 1;
         self.resident_pages += 1;
@@ -287,7 +300,7 @@ impl Process {
     pub(crate) fn count_out(&mut self, page: u64) {
         match self.frame_of(page) {
             Some(frame) => {
-                ACCOUNT.leave(&self.frames, frame);
+                ACCOUNT.leave(&self.tables.frames, frame);
                 self.shared_pages -= 1;
             }
             None => self.resident_pages -= 1,
@@ -314,7 +327,7 @@ impl Process {
         let mut end = pages.start;
         while end < pages.end
             && let Some(frame) = self.frame_of(end)
-            && ACCOUNT.claim(&self.frames, frame)
+            && ACCOUNT.claim(&self.tables.frames, frame)
         {
             self.set_frame(end, None);
             end += 1;
@@ -335,7 +348,6 @@ impl Process {
     /// Takes over everything that nobody else holds any more; gives how many pages.
     pub(crate) fn claim_all(&mut self) -> u64 {
         let mut claimed = 0;
-        self.reset_if_alone();
         for at in 0..self.regions.all().len() {
             let region = self.regions.all()[at];
             let mut from = region.start;
@@ -349,35 +361,6 @@ impl Process {
         }
         self.cache.objects().claim();
         claimed
-    }
-
-    /// The only process of the run holds all that is held, whatever killed ones have left behind.
-    pub(crate) fn reset_if_alone(&mut self) {
-        let control = self.control;
-        if control.births.load(Relaxed) > 0 || control.processes.count() > 1 {
-            return;
-        }
-        for at in 0..self.regions.all().len() {
-            let region = self.regions.all()[at];
-            let mut from = region.start;
-            while let Some((page, frame)) = self.next_shared(from..region.end) {
-                self.leave_frame(page, frame);
-                self.protect_page(page, false);
-                from = page + 1;
-            }
-        }
-        self.cache.objects().disown();
-        self.frames.reset();
-        ACCOUNT.take_change();
-        control.usage.shared_bytes.store(0, Relaxed);
-    }
-
-    /// Whether the run counts shared pages that nobody has.
-    pub(crate) fn forgotten_by_killed(&self) -> bool {
-        let mine = self.shared_pages * PAGE_BYTES as u64 + ACCOUNT.pool_bytes() as u64;
-        self.control.usage.shared_bytes.load(Relaxed) > mine
-            && self.control.births.load(Relaxed) == 0
-            && self.control.processes.count() <= 1
     }
 
     /// Makes the pages of a range the process's own, as the kernel will write them.
@@ -395,51 +378,18 @@ impl Process {
         self.publish();
     }
 
-    /// The process ends, or is about to become another program: it holds nothing any more.
-    pub(crate) fn leave_all(&mut self, leaver: i32) {
-        self.leaver = leaver;
-        for at in 0..self.regions.all().len() {
-            let region = self.regions.all()[at];
-            let mut from = region.start;
-            while self.shared_pages > 0
-                && let Some((page, frame)) = self.next_shared(from..region.end)
-            {
-                ACCOUNT.leave(&self.frames, frame);
-                from = page + 1;
-            }
-        }
-        self.cache.objects().leave();
-        ACCOUNT.has_left_all.store(true, Relaxed);
-        self.publish_shared();
-    }
-
-    /// It did not become another program: it holds again what relatives still have, and the rest is
-    /// its own. Called by every thread that enters the pager.
-    pub(crate) fn go_on_after_all(&mut self, thread: &Thread) {
-        if self.leaver == 0 {
-            return;
-        }
-        if self.leaver != thread.tid.load(Relaxed) {
-            // The kernel is about to end this thread, unless it refuses the other one's call.
-            (0..EXECUTING_NAPS).for_each(|_| process::nap(BIRTH_NAP_NANOSECONDS));
-        }
-        self.leaver = 0;
-        ACCOUNT.has_left_all.store(false, Relaxed);
+    /// In a child: notes what it holds, so that others can take it away should it be killed.
+    pub(crate) fn note_holds(&mut self) {
+        ACCOUNT.set_holds(self.tables.holds_of(self.control, self.slot));
         for at in 0..self.regions.all().len() {
             let region = self.regions.all()[at];
             let mut from = region.start;
             while let Some((page, frame)) = self.next_shared(from..region.end) {
+                ACCOUNT.holds().set(frame);
                 from = page + 1;
-                if !self.frames.hold(frame) {
-                    self.set_frame(page, None);
-                    self.shared_pages -= 1;
-                    self.resident_pages += 1;
-                    self.protect_page(page, false);
-                }
             }
         }
-        self.cache.objects().hold_again();
-        self.publish();
+        self.cache.objects().note_holds();
     }
 
     /// Asks the relative that holds most for room; true once there is enough.

@@ -182,13 +182,11 @@ impl Process {
         } else if registers.rax == nr::__NR_clone as usize {
             arguments[1] = 0;
         }
-        // Taken for it as long as it is being born.
         self.make_room_bytes(CHILD_BYTES);
         self.wait_for_room(CHILD_BYTES);
         // From here to the fork no page may leave.
         self.cache.share_spilled(0, PAGE_NUMBER_END);
         self.share_with_child();
-        self.control.births.fetch_add(1, Relaxed);
         // SAFETY: without CLONE_VM the child has its own copy of everything, this stack included.
         let result = unsafe { syscall::call(registers.rax as u32, arguments) };
         match result {
@@ -199,7 +197,6 @@ impl Process {
                 self.begin_as_child(thread);
             }
             error if error < 0 => {
-                self.control.births.fetch_sub(1, Relaxed);
                 self.unshare_with_child();
                 self.cache.unshare_spilled(0, PAGE_NUMBER_END);
             }
@@ -229,11 +226,8 @@ impl Process {
         }
         self.register_copies();
         self.empty_buffers();
+        self.note_holds();
         self.publish();
-        // Without a slot it stays one that is about to be born: the run is not alone without it.
-        if self.slot.pid.load(Relaxed) == self.pid {
-            self.control.births.fetch_sub(1, Relaxed);
-        }
         self.arm(thread);
     }
 

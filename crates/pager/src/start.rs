@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Store};
 use zpager_codec::CodecId;
@@ -18,7 +18,7 @@ use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, process};
-use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind, Frames};
+use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind, Tables};
 
 use crate::account::{Published, count};
 use crate::hold::pages_of;
@@ -26,6 +26,7 @@ use crate::maps::{self, Kind};
 use crate::own::{Own, SwapFile};
 use crate::process::{BATCH_PAGES, Lift, MANAGED, PROCESS, Process};
 use crate::regions::Regions;
+use crate::sharing::ACCOUNT;
 use crate::spawn::claim_slot;
 use crate::threads::{Thread, Threads};
 use crate::unmanage::MANAGED_BYTES_MIN;
@@ -61,7 +62,6 @@ impl Image {
 
 static mut IMAGE: Image = Image { start: 0, end: 0 };
 static mut CONTROL: Option<&'static Control> = None;
-static mut FRAMES: &[AtomicU32] = &[];
 
 /// # Safety
 /// After [`load`], which alone writes it.
@@ -76,19 +76,20 @@ pub(crate) unsafe fn image() -> Image {
 /// # Safety
 /// `image` is where this code lies, and no other thread has entered it yet.
 pub unsafe fn load(image: Image) {
-    let Some((control, frames)) = find_control() else { return };
+    let Some(control) = find_control() else { return };
     // SAFETY: the caller's promise.
     unsafe {
         IMAGE = image;
         CONTROL = Some(control);
-        FRAMES = frames;
     }
     let entry = crate::assembly::enter as *const () as usize;
     control.entry_offset.store((entry - image.start) as u64, Release);
     let pid = process::pid();
+    // SAFETY: the supervisor's mapping, mapped as a whole.
+    let tables = unsafe { Tables::behind(control) };
     // What this process held before it began this program is gone.
     control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid).for_each(|slot| {
-        control.processes.retire(slot, &control.usage);
+        control.retire(&tables, slot);
     });
     if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
         let pointer = thread_pointer();
@@ -109,8 +110,8 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// Maps the run's control block, which the environment names, with the words of its frames.
-fn find_control() -> Option<(&'static Control, &'static [AtomicU32])> {
+/// Maps the run's control block, which the environment names, with its tables.
+fn find_control() -> Option<&'static Control> {
     let mut path = [0u8; PATH_BYTES];
     read_variable(CONTROL_VARIABLE.as_bytes(), &mut path)?;
     let file = Fd::open(&path, nr::O_RDWR).ok()?;
@@ -119,17 +120,7 @@ fn find_control() -> Option<(&'static Control, &'static [AtomicU32])> {
     file.close();
     // SAFETY: the supervisor keeps the file that long and initialised; all that changes in it is atomic.
     let control = unsafe { &*base.ok()?.cast::<Control>().cast_const() };
-    if !control.is_compatible() {
-        return None;
-    }
-    // SAFETY: the supervisor made the mapping that long and zero there; the words are only used as atomics.
-    let frames = unsafe {
-        core::slice::from_raw_parts(
-            core::ptr::from_ref(control).add(1).cast::<AtomicU32>(),
-            Control::frames_in(bytes),
-        )
-    };
-    Some((control, frames))
+    control.is_compatible().then_some(control)
 }
 
 /// Copies the value of an environment variable, with a zero byte behind it.
@@ -243,13 +234,15 @@ fn build(
     let staging = Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?;
     let wanted = if settings.lift_by_copy != 0 { Lift::Copy } else { Lift::Move };
     let (uffd, lift) = register_staging(&staging, wanted)?;
-    // SAFETY: written by `load`, before anything can come here.
-    let frames = Frames::new(&control.frames_hint, unsafe { FRAMES });
-    let cache = Cache::new(Own { frames }, codec, settings.budget_bytes as usize, store).ok_or(ENOMEM)?;
+    // SAFETY: the supervisor's mapping, which `load` has mapped as a whole.
+    let tables = unsafe { Tables::behind(control) };
+    let cache = Cache::new(Own { frames: tables.frames }, codec, settings.budget_bytes as usize, store).ok_or(ENOMEM)?;
     let pid = process::pid();
+    let slot = claim_slot(control, pid);
+    ACCOUNT.set_holds(tables.holds_of(control, slot));
     *place = Some(Process {
         control,
-        slot: claim_slot(control, pid),
+        slot,
         image,
         pid,
         uffd,
@@ -262,12 +255,11 @@ fn build(
         spill_ticks: 0,
         threads: Threads::new()?,
         resident_pages: 0,
-        frames,
+        tables,
         shared_pages: 0,
         asks_paused: 0,
         asks_pause: 0,
         is_child: false,
-        leaver: 0,
         incoming_pages_max: 0,
         published: Published::default(),
         staging,

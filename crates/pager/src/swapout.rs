@@ -94,7 +94,7 @@ impl View<'_> {
     fn wants(&self, frame: u32) -> bool {
         match (self.pages, Frame::from_raw(frame)) {
             (Whose::Own, None) => true,
-            (Whose::Shared(most), Some(frame)) => self.process.frames.holders(frame) <= most,
+            (Whose::Shared(most), Some(frame)) => self.process.tables.frames.holders(frame) <= most,
             _ => false,
         }
     }
@@ -145,10 +145,6 @@ impl Process {
             self.publish();
             if self.room_bytes() >= bytes {
                 return true;
-            }
-            if self.forgotten_by_killed() {
-                self.reset_if_alone();
-                continue;
             }
             let gave = self.give() || self.claim_all() > 0;
             futile = if gave { 0 } else { futile + 1 };

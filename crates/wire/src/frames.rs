@@ -6,20 +6,27 @@
 //! leaves the frame; the last one frees it. Source: the map counts of the Linux
 //! kernel (mm/rmap.c), which it does not tell a process.
 //!
+//! Which frames a process holds is also noted in bits of its slot, so that the
+//! holds of one that was killed, or has become another program, can be taken away
+//! by others ([`Tables::leave_all`]).
+//!
 //! Invariants: a frame with holders is one page of RAM, counted once in
-//! [`Usage::shared_bytes`](crate::Usage::shared_bytes). A frame's generation goes
-//! up when it is freed, so a holder that was counted out by [`Frames::reset`] finds
-//! its frame void instead of leaving somebody else's.
+//! [`Usage::shared_bytes`]. A process has the bit of a frame exactly while it is
+//! one of its holders, but for the moment between the two steps, and in a child
+//! that has not begun. A frame's generation goes up when it is freed, so a name of
+//! its earlier life changes nothing.
 //!
 //! Every operation is one atomic step on one word, and a word guards no other
-//! memory: all of them are relaxed. A process that is killed stays counted as a
-//! holder until the run's last process resets the table: such frames are counted
-//! though they may be gone, so the sum is too high then, never too low.
+//! memory: all of them are relaxed. A process that is killed between two steps
+//! leaves one page behind that stays counted: the sum may be too high then, never
+//! too low.
 //!
 //! Bad case: more shared pages than frames. The others are counted once a holder.
 
 use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::{Control, MAX_PROCESSES, ProcessSlot, Usage};
 
 const HOLDERS: u32 = (1 << 16) - 1;
 const GENERATION_AT: u32 = 16;
@@ -30,6 +37,7 @@ const SPARE: usize = 4096;
 /// Number 0 is none, and the last is left out so that no name has all bits set.
 const FRAMES_MAX: usize = (1 << NUMBER_BITS) - 1;
 const PAGE_BYTES: u64 = 4096;
+const BITS: usize = u64::BITS as usize;
 
 /// The name of a shared page: a number and the generation in which it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +73,7 @@ pub enum Left {
     Others,
     /// Nobody: the frame is free.
     Nobody,
-    /// The frame was reset before: its page is not counted as shared any more.
+    /// The name is of an earlier life of the frame: the page is not counted as shared.
     Void,
 }
 
@@ -77,10 +85,108 @@ pub struct Frames<'a> {
     words: &'a [AtomicU32],
 }
 
-/// Words of a table for a run with this budget.
-pub(crate) const fn words_for(budget_bytes: u64) -> usize {
+/// Frames of a run with this budget, a multiple of 64.
+const fn frames_for(budget_bytes: u64) -> usize {
     let wanted = (budget_bytes / PAGE_BYTES) as usize + SPARE;
-    if wanted < FRAMES_MAX { wanted } else { FRAMES_MAX }
+    let most = if wanted < FRAMES_MAX { wanted } else { FRAMES_MAX };
+    most / BITS * BITS
+}
+
+/// Bytes of the tables of a run with this budget.
+pub(crate) const fn tables_bytes(budget_bytes: u64) -> usize {
+    let frames = frames_for(budget_bytes);
+    frames * size_of::<AtomicU32>() + MAX_PROCESSES * (frames / BITS) * size_of::<AtomicU64>()
+}
+
+/// The frames a process holds, a bit each.
+#[derive(Debug, Clone, Copy)]
+pub struct Holds<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Holds<'a> {
+    /// Of the words that [`Holds::words`] gave.
+    pub const fn new(words: &'a [AtomicU64]) -> Self {
+        Holds { words }
+    }
+
+    /// The words.
+    pub fn words(&self) -> &'a [AtomicU64] {
+        self.words
+    }
+
+    /// Notes that the process holds a frame.
+    pub fn set(&self, frame: Frame) {
+        if let Some(word) = self.words.get(frame.number() / BITS) {
+            word.fetch_or(1 << (frame.number() % BITS), Relaxed);
+        }
+    }
+
+    /// Notes that it does not.
+    pub fn clear(&self, frame: Frame) {
+        if let Some(word) = self.words.get(frame.number() / BITS) {
+            word.fetch_and(!(1 << (frame.number() % BITS)), Relaxed);
+        }
+    }
+}
+
+/// The frames of a run and who holds them: what lies behind [`Control`] in the mapping.
+#[derive(Debug, Clone, Copy)]
+pub struct Tables<'a> {
+    /// The frames.
+    pub frames: Frames<'a>,
+    holds: &'a [AtomicU64],
+}
+
+impl<'a> Tables<'a> {
+    /// The tables of a run.
+    ///
+    /// # Safety
+    /// Behind `control` lie [`Control::mapping_bytes`] less its own, zero at first, which are used
+    /// for nothing else.
+    pub unsafe fn behind(control: &'a Control) -> Self {
+        let frames = frames_for(control.settings.budget_bytes);
+        let start = core::ptr::from_ref(control).wrapping_add(1).cast::<AtomicU32>();
+        // SAFETY: the caller's promise; a block is a multiple of 8 long, and so are the frames' words.
+        let (words, holds) = unsafe {
+            (
+                core::slice::from_raw_parts(start, frames),
+                core::slice::from_raw_parts(
+                    start.add(frames).cast::<AtomicU64>(),
+                    MAX_PROCESSES * (frames / BITS),
+                ),
+            )
+        };
+        Tables { frames: Frames::new(&control.frames_hint, words), holds }
+    }
+
+    /// Tables without a frame.
+    pub fn empty(control: &'a Control) -> Self {
+        Tables { frames: Frames::new(&control.frames_hint, &[]), holds: &[] }
+    }
+
+    /// What the process of a slot holds. Nothing is noted for a slot that is not the run's.
+    pub fn holds_of(&self, control: &Control, slot: &ProcessSlot) -> Holds<'a> {
+        let length = self.frames.words.len() / BITS;
+        let start = control.processes.index_of(slot).map_or(0, |index| index * length);
+        let words = self.holds.get(start..start + length).unwrap_or(&[]);
+        let is_known = control.processes.index_of(slot).is_some();
+        Holds { words: if is_known { words } else { &[] } }
+    }
+
+    /// Takes away all that a process holds, which holds nothing more by itself.
+    pub fn leave_all(&self, holds: Holds<'_>, usage: &Usage) {
+        let mut freed = 0;
+        for (at, word) in holds.words.iter().enumerate() {
+            let mut bits = word.swap(0, Relaxed);
+            while bits != 0 {
+                let number = at * BITS + bits.trailing_zeros() as usize;
+                freed += u64::from(self.frames.leave(self.frames.present(number)) == Left::Nobody);
+                bits &= bits - 1;
+            }
+        }
+        usage.shared_bytes.fetch_sub(freed * PAGE_BYTES, Relaxed);
+    }
 }
 
 impl<'a> Frames<'a> {
@@ -100,8 +206,7 @@ impl<'a> Frames<'a> {
         })?;
         // Fails when another process moved it meanwhile, whose word is as good.
         let _ = self.hint.compare_exchange(hint, number as u32 + 1, Relaxed, Relaxed);
-        let generation = generation(self.words[number].load(Relaxed));
-        Frame::from_raw(generation << NUMBER_BITS | number as u32)
+        Some(self.present(number))
     }
 
     /// One more holder of a frame that the caller holds. False when that cannot be counted.
@@ -131,15 +236,11 @@ impl<'a> Frames<'a> {
         if generation(word) == frame.generation() { word & HOLDERS } else { 0 }
     }
 
-    /// Frees every frame. Only while no process but the caller can hold one.
-    pub fn reset(&self) {
-        for word in self.words {
-            let before = word.load(Relaxed);
-            if before & HOLDERS != 0 {
-                word.store(freed(before), Relaxed);
-            }
-        }
-        self.hint.store(0, Relaxed);
+    /// The present name of a frame that has holders.
+    fn present(&self, number: usize) -> Frame {
+        let generation = generation(self.words[number].load(Relaxed));
+        let raw = generation << NUMBER_BITS | number as u32;
+        Frame(NonZeroU32::new(raw).unwrap_or(NonZeroU32::MAX))
     }
 
     /// Replaces the number of holders; gives what it was.
@@ -187,7 +288,6 @@ mod tests {
         Hold(usize),
         Leave(usize),
         Claim(usize),
-        Reset,
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -196,7 +296,6 @@ mod tests {
             3 => any::<usize>().prop_map(Step::Hold),
             8 => any::<usize>().prop_map(Step::Leave),
             3 => any::<usize>().prop_map(Step::Claim),
-            1 => Just(Step::Reset),
         ];
         prop::collection::vec(step, 1..300)
     }
@@ -241,11 +340,6 @@ mod tests {
                             void.push(frame);
                         }
                     },
-                    Step::Reset => {
-                        frames.reset();
-                        void.extend(model.keys().filter_map(|raw| Frame::from_raw(*raw)));
-                        model.clear();
-                    }
                 }
                 // Names come back after 256 generations; so many steps do not get there.
                 for frame in &void {
@@ -292,5 +386,43 @@ mod tests {
         all.sort_by_key(|frame| frame.raw());
         all.dedup();
         assert_eq!((count, all.len()), (3999, 3999));
+    }
+
+    /// A control block with its tables behind it, as words.
+    fn mapping(budget_bytes: u64) -> Vec<u64> {
+        // SAFETY: settings are numbers only.
+        let mut settings: crate::Settings = unsafe { core::mem::zeroed() };
+        settings.budget_bytes = budget_bytes;
+        let mut words = std::vec![0u64; Control::mapping_bytes(budget_bytes).div_ceil(8)];
+        // SAFETY: long enough and aligned.
+        unsafe { words.as_mut_ptr().cast::<Control>().write(Control::new(settings)) };
+        words
+    }
+
+    #[test]
+    fn what_a_killed_process_held_is_left_once() {
+        let words = mapping(1 << 20);
+        // SAFETY: made above.
+        let (control, tables) = unsafe {
+            let control = &*words.as_ptr().cast::<Control>();
+            (control, Tables::behind(control))
+        };
+        let slots = [7, 8].map(|pid| control.processes.claim(pid).expect("a slot"));
+        let holds = slots.map(|slot| tables.holds_of(control, slot));
+        let shared: Vec<Frame> = (0..300).filter_map(|_| tables.frames.share()).collect();
+        control.usage.shared_bytes.store(300 * PAGE_BYTES, Relaxed);
+        for frame in &shared {
+            holds.iter().for_each(|holds| holds.set(*frame));
+        }
+        for frame in &shared[..100] {
+            holds[0].clear(*frame);
+            assert_eq!(tables.frames.leave(*frame), Left::Others);
+        }
+        for _ in 0..2 {
+            control.retire(&tables, slots[1]);
+            assert_eq!(control.usage.total_bytes(), 200 * PAGE_BYTES);
+        }
+        assert!(shared[100..].iter().all(|frame| tables.frames.claim(*frame)));
+        assert!(shared[..100].iter().all(|frame| tables.frames.holders(*frame) == 0));
     }
 }

@@ -1,5 +1,5 @@
 //! What the `zpager` command and the agents inside the programs share: one
-//! mapping, [`Control`] and behind it the words of [`Frames`], made by the command
+//! mapping, [`Control`] and behind it [`Tables`], made by the command
 //! and mapped by every agent.
 //!
 //! The command writes [`Settings`] before the first program starts; after that
@@ -18,7 +18,7 @@ mod frames;
 mod processes;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
-pub use frames::{Frame, Frames, Left};
+pub use frames::{Frame, Frames, Holds, Left, Tables};
 pub use processes::{MAX_PROCESSES, ProcessSlot, Processes};
 
 /// First word of [`Control`].
@@ -79,8 +79,8 @@ pub struct Settings {
     pub store_direct: u8,
 }
 
-/// The shared mapping.
-#[repr(C)]
+/// The shared mapping, and behind it [`Tables`].
+#[repr(C, align(8))]
 #[derive(Debug)]
 pub struct Control {
     /// [`MAGIC`].
@@ -102,8 +102,6 @@ pub struct Control {
     pub events: Events,
     /// The processes that hold bytes of the budget.
     pub processes: Processes,
-    /// Forked children that have not claimed their slot yet.
-    pub births: AtomicU32,
     /// Where free frames are likely.
     pub frames_hint: AtomicU32,
 }
@@ -186,19 +184,20 @@ impl Control {
             counters: Counters::default(),
             events: Events::default(),
             processes: Processes::default(),
-            births: AtomicU32::new(0),
             frames_hint: AtomicU32::new(0),
         }
     }
 
     /// Bytes of the whole mapping of a run with this budget.
     pub const fn mapping_bytes(budget_bytes: u64) -> usize {
-        size_of::<Control>() + frames::words_for(budget_bytes) * size_of::<AtomicU32>()
+        size_of::<Control>() + frames::tables_bytes(budget_bytes)
     }
 
-    /// Frames that fit behind the block in a mapping of so many bytes.
-    pub const fn frames_in(mapping_bytes: usize) -> usize {
-        mapping_bytes.saturating_sub(size_of::<Control>()) / size_of::<AtomicU32>()
+    /// Gives back all that the process of a slot had, and the slot. The process has ended, is about
+    /// to, or has become another program.
+    pub fn retire(&self, tables: &Tables<'_>, slot: &ProcessSlot) {
+        tables.leave_all(tables.holds_of(self, slot), &self.usage);
+        self.processes.retire(slot, &self.usage);
     }
 
     /// Whether the mapping was made by a command of this version.

@@ -98,13 +98,21 @@ impl Processes {
         claimed
     }
 
+    /// The place of a slot; `None` for one that is not of these.
+    pub(crate) fn index_of(&self, slot: &ProcessSlot) -> Option<usize> {
+        let offset = core::ptr::from_ref(slot) as usize;
+        let offset = offset.wrapping_sub(self.slots.as_ptr() as usize);
+        let index = offset / size_of::<ProcessSlot>();
+        (index < MAX_PROCESSES).then_some(index)
+    }
+
     /// How many slots are in use.
     pub fn count(&self) -> u32 {
         self.count.load(Relaxed)
     }
 
     /// Gives the whole share of a slot back to `usage` and frees the slot.
-    pub fn retire(&self, slot: &ProcessSlot, usage: &Usage) {
+    pub(crate) fn retire(&self, slot: &ProcessSlot, usage: &Usage) {
         if slot.give_all_back(usage) {
             self.count.fetch_sub(1, Relaxed);
         }

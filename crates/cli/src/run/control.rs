@@ -1,5 +1,5 @@
 //! The mapping that the supervisor and all agents share ([`zpager_wire::Control`], and behind it
-//! the words of [`zpager_wire::Frames`], which are zero).
+//! [`zpager_wire::Tables`]).
 //!
 //! It lives in a memfd: it has no name that could be left behind, and an agent
 //! reaches it through `/proc/PID/fd/N` of the supervisor.
@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
-use zpager_wire::{Control, Settings};
+use zpager_wire::{Control, Settings, Tables};
 
 use crate::failure::{Failure, OrFail};
 
@@ -50,6 +50,14 @@ impl SharedControl {
         // has it yet.
         unsafe { mapped.write(Control::new(settings)) };
         Ok(SharedControl { mapped, length_bytes, memory })
+    }
+}
+
+impl SharedControl {
+    /// The frames of the run.
+    pub(crate) fn tables(&self) -> Tables<'_> {
+        // SAFETY: the mapping was made that long in `new`, and zero.
+        unsafe { Tables::behind(self) }
     }
 }
 

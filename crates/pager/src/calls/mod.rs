@@ -54,7 +54,6 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     // Dispatch is only ever switched on for a managed process.
     let Some(process) = guard.as_mut() else { return };
     count(&process.control.counters.dispatched_calls, 1);
-    process.go_on_after_all(thread);
     match process.call(thread, context) {
         Outcome::GoOn => {
             let stub = stubs::for_site(context.registers.rip);

@@ -1,7 +1,5 @@
 //! Calls about the process, its threads and its descriptors.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use zpager_cache::PAGE_NUMBER_END;
 use zpager_sys::Errno;
 use zpager_sys::signal::Context;
@@ -21,8 +19,6 @@ const STRING_STEP_BYTES: usize = 256;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SET_NAME: usize = 15;
 const PR_GET_NAME: usize = 16;
-/// `AT_FDCWD`.
-const HERE: usize = -100isize as usize;
 const CLOSE_RANGE_UNSHARE: usize = 2;
 const CLONE_FILES: usize = 0x400;
 const ROBUST_HEAD_BYTES: usize = 24;
@@ -38,8 +34,8 @@ impl Process {
                     Err(result) => Outcome::Done(result),
                 }
             }
-            nr::__NR_execve => self.execute(thread, HERE, first, second, third),
-            nr::__NR_execveat => self.execute(thread, first, second, third, arguments[3]),
+            nr::__NR_execve => self.execute(thread, first, second, third),
+            nr::__NR_execveat => self.execute(thread, second, third, arguments[3]),
             nr::__NR_exit if self.threads.is_alone(thread) => self.end(thread),
             nr::__NR_exit => {
                 thread.ends();
@@ -127,7 +123,6 @@ impl Process {
     fn execute(
         &mut self,
         thread: &mut Thread,
-        directory: usize,
         path: usize,
         list: usize,
         environment: usize,
@@ -135,18 +130,7 @@ impl Process {
         self.hold_string(thread, path);
         self.hold_strings(thread, list);
         self.hold_strings(thread, environment);
-        if thread.is_of(self) && self.will_execute(directory, path) {
-            self.leave_all(thread.tid.load(Relaxed));
-        }
         Outcome::GoOn
-    }
-
-    /// Whether there is a file that may be executed. What else can be wrong with it is rare enough
-    /// for a process that goes on to count as its own what it shared.
-    fn will_execute(&self, directory: usize, path: usize) -> bool {
-        const EXECUTE: usize = 1;
-        // SAFETY: the program's own arguments, of which the kernel only reads the string.
-        unsafe { syscall::call(nr::__NR_faccessat, [directory, path, EXECUTE, 0, 0, 0]) == 0 }
     }
 
     /// The process ends: what it held of the run is given back.
@@ -156,8 +140,8 @@ impl Process {
             return Outcome::GoOn;
         }
         self.cache.unshare_spilled(0, PAGE_NUMBER_END);
-        self.leave_all(thread.tid.load(Relaxed));
-        self.control.processes.retire(self.slot, &self.control.usage);
+        self.publish();
+        self.control.retire(&self.tables, self.slot);
         Outcome::End
     }
 
