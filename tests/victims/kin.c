@@ -10,7 +10,6 @@
 #define STEPS 400
 #define RUN_MAX 8
 #define DEPTH_MAX 2
-#define CHILDREN_MAX 2
 
 static char *pages;
 /* What each page holds by now; 0 for zeros. */
@@ -74,12 +73,12 @@ static void step(struct random *random) {
 }
 
 static void live(struct random random, int depth) {
-    pid_t children[CHILDREN_MAX];
+    pid_t children[DEPTH_MAX];
     int made = 0;
     CHECK(pipe(pipe_fds) == 0);
     for (int i = 0; i < STEPS; i++) {
         step(&random);
-        if (depth == DEPTH_MAX || made == CHILDREN_MAX || below(&random, STEPS / 4))
+        if (made == DEPTH_MAX - depth || below(&random, STEPS / 4))
             continue;
         struct random theirs = {draw(&random)};
         pid_t child = children[made++] = fork();
@@ -111,7 +110,7 @@ static void live(struct random random, int depth) {
 
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
-    ballast_make(16);
+    ballast_make(14);
     tags = malloc(SHARED_PAGES * sizeof *tags);
     CHECK(tags != NULL);
     pages = pages_map(SHARED_PAGES);

@@ -58,13 +58,12 @@ const BIRTH_NAP_NANOSECONDS: u64 = 500_000;
 const ASKS_PAUSE_MAX: u32 = 64;
 
 /// What this process has changed in the run's frames.
-pub(crate) static ACCOUNT: Account =
-    Account {
-        change_pages: AtomicI64::new(0),
-        pool_pages: AtomicU64::new(0),
-        holds: AtomicPtr::new(core::ptr::dangling_mut()),
-        holds_length: AtomicUsize::new(0),
-    };
+pub(crate) static ACCOUNT: Account = Account {
+    change_pages: AtomicI64::new(0),
+    pool_pages: AtomicU64::new(0),
+    holds: AtomicPtr::new(core::ptr::dangling_mut()),
+    holds_length: AtomicUsize::new(0),
+};
 
 /// Kept outside the process's state, as spaces of the cache change it too. Under the lock.
 #[derive(Debug)]
@@ -335,8 +334,7 @@ impl Process {
         let claimed = end - pages.start;
         self.shared_pages -= claimed;
         self.resident_pages += claimed;
-        let (start, bytes) =
-            (pages.start as usize * PAGE_BYTES, claimed as usize * PAGE_BYTES);
+        let (start, bytes) = (pages.start as usize * PAGE_BYTES, claimed as usize * PAGE_BYTES);
         if claimed > 0 && self.uffd.write_protect(start, bytes, false).is_err() {
             (pages.start..end).for_each(|page| {
                 self.protect_page(page, false);
@@ -444,7 +442,8 @@ impl Process {
     }
 
     fn richest_relative(&self) -> Option<&'static ProcessSlot> {
-        let others = self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot));
+        let others =
+            self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot));
         let free = others.filter(|slot| slot.give_back.load(Relaxed) == 0);
         let richest = free.max_by_key(|slot| slot.held_bytes())?;
         (richest.held_bytes() >= ASKED_BYTES_MIN).then_some(richest)

@@ -236,7 +236,9 @@ fn build(
     let (uffd, lift) = register_staging(&staging, wanted)?;
     // SAFETY: the supervisor's mapping, which `load` has mapped as a whole.
     let tables = unsafe { Tables::behind(control) };
-    let cache = Cache::new(Own { frames: tables.frames }, codec, settings.budget_bytes as usize, store).ok_or(ENOMEM)?;
+    let cache =
+        Cache::new(Own { frames: tables.frames }, codec, settings.budget_bytes as usize, store)
+            .ok_or(ENOMEM)?;
     let pid = process::pid();
     let slot = claim_slot(control, pid);
     ACCOUNT.set_holds(tables.holds_of(control, slot));

@@ -157,8 +157,7 @@ impl Process {
 
     /// Gives pages that relatives have too, as far as they are not all that the process has.
     fn give_shared(&mut self, most_holders: u32) -> bool {
-        let gave = self.shared_pages > PAGES_MIN
-            && self.swap_out(Whose::Shared(most_holders)) > 0;
+        let gave = self.shared_pages > PAGES_MIN && self.swap_out(Whose::Shared(most_holders)) > 0;
         self.publish();
         gave
     }
@@ -181,9 +180,7 @@ impl Process {
             }
             // A relative needs it more.
             Step::Nothing => {
-                self.is_asked()
-                    && self.resident_pages > PAGES_MIN
-                    && self.swap_out(Whose::Own) > 0
+                self.is_asked() && self.resident_pages > PAGES_MIN && self.swap_out(Whose::Own) > 0
             }
         }
     }
@@ -309,7 +306,10 @@ impl Process {
         let source = pages[0] as usize * PAGE_BYTES;
         let bytes = pages.len() * PAGE_BYTES;
         let is_shared = self.frame_of(pages[0]).is_some();
-        if region.is_writable() && !is_shared && self.uffd.write_protect(source, bytes, true).is_err() {
+        if region.is_writable()
+            && !is_shared
+            && self.uffd.write_protect(source, bytes, true).is_err()
+        {
             pages.iter().for_each(|&page| self.rejuvenate(page));
             return 0;
         }
