@@ -7,7 +7,7 @@
 #include "victim.h"
 
 #define SHARED_PAGES (6 * MIB_PAGES)
-#define STEPS 400
+#define STEPS 1000
 #define RUN_MAX 8
 #define DEPTH_MAX 2
 

@@ -194,15 +194,17 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         })
     }
 
-    /// The buffers are empty, as in a copy of the cache in another process that is to cost RAM only
-    /// where it is used.
-    pub fn empty_buffers(&mut self) {
+    /// In a copy of the cache in another process: buffers are empty, and tables cost RAM of the
+    /// process's own where they are written from now on.
+    pub fn become_copy(&mut self) {
         for buffer in [&self.scratch, &self.output, &self.batch, &self.leaving, &self.blocks] {
             buffer.release(0, buffer.bytes());
         }
         self.has_coded = false;
         (self.gathered_bytes_max, self.leaving_max, self.read_bytes_max) = (0, 0, 0);
-        self.fills.forget_touched();
+        self.fills.become_copy();
+        self.compressed.become_copy();
+        self.raw.become_copy();
     }
 
     /// Gives back those of the store's buffers that grew longer than `bytes_max`.
@@ -258,6 +260,11 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     /// Bytes of the pages that lie in the pool as they were.
     pub fn raw_bytes(&self) -> usize {
         self.raw_pages * size_of::<Page>()
+    }
+
+    /// Pages that lie in the pool.
+    pub fn pooled_pages(&self) -> usize {
+        self.compressed_pages + self.raw_pages
     }
 
     /// Whether there is a store.

@@ -46,7 +46,7 @@ impl<S: Space> Fills<S> {
     }
 
     /// In a copy of the table, whose pages cost RAM once they are written again.
-    pub(crate) fn forget_touched(&mut self) {
+    pub(crate) fn become_copy(&mut self) {
         self.touched = 0;
     }
 

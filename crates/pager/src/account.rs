@@ -33,6 +33,12 @@ const BUFFER_PAGES_MAX: usize = 4;
 const FIXED_BYTES_OF_CHILD: usize = 8 * PAGE_BYTES + SLOTS * size_of::<Sample>();
 
 impl Process {
+    /// What lies in the pages that are in no frame, as if all were equally full.
+    fn own_payload_bytes(&self) -> usize {
+        let (payload, pool) = (self.cache.payload_bytes(), self.cache.pool_bytes());
+        (payload as u128 * self.own_pool_bytes() as u128 / pool.max(1) as u128) as usize
+    }
+
     /// Bytes of zpager's own.
     fn metadata_bytes(&self) -> usize {
         self.cache.metadata_bytes()
@@ -79,7 +85,7 @@ impl Process {
         let now = Published {
             resident_bytes: self.resident_pages * PAGE_BYTES as u64,
             pool_bytes: self.own_pool_bytes() as u64,
-            payload_bytes: self.cache.payload_bytes() as u64,
+            payload_bytes: self.own_payload_bytes() as u64,
             metadata_bytes: self.metadata_bytes() as u64,
             managed_bytes: self.regions.page_count() * PAGE_BYTES as u64,
         };

@@ -58,9 +58,11 @@ pub(crate) struct Process {
     pub(crate) resident_pages: u64,
     /// Resident pages that are in frames.
     pub(crate) shared_pages: u64,
-    /// Questions to relatives to be left out, now and after the next that is in vain.
-    pub(crate) asks_paused: u32,
-    pub(crate) asks_pause: u32,
+    /// Relatives that were asked for room and gave nothing.
+    pub(crate) asked_in_vain: u32,
+    /// Needs of room to be left as they are, now and after the next that is in vain.
+    pub(crate) starved_pause: u32,
+    pub(crate) starved_turns: u32,
     /// It was forked by a managed process.
     pub(crate) is_child: bool,
     pub(crate) published: Published,

@@ -51,11 +51,10 @@ const ASKED_BYTES_MIN: u64 = 256 * 1024;
 /// Naps until a relative must have answered.
 const NAPS_MAX: u32 = 20;
 const NAP_NANOSECONDS: u64 = 200_000;
-/// The same of a fork for which there is no room.
-const BIRTH_NAPS_MAX: u32 = 100;
+/// The same of a fork for which there is no room, and of one while the budget is exceeded.
+const BIRTH_NAPS_MIN: u32 = 100;
+const BIRTH_NAPS_MAX: u32 = 400;
 const BIRTH_NAP_NANOSECONDS: u64 = 500_000;
-/// Questions left out after some in vain: the run may need more than its budget.
-const ASKS_PAUSE_MAX: u32 = 64;
 
 /// What this process has changed in the run's frames.
 pub(crate) static ACCOUNT: Account = Account {
@@ -392,11 +391,10 @@ impl Process {
 
     /// Asks the relative that holds most for room; true once there is enough.
     pub(crate) fn ask_relative(&mut self, bytes: i64) -> bool {
-        if self.asks_paused > 0 {
-            self.asks_paused -= 1;
+        let Some(relative) = self.richest_relative() else {
+            self.asked_in_vain += 1;
             return false;
-        }
-        let Some(relative) = self.richest_relative() else { return false };
+        };
         let held_bytes = relative.held_bytes();
         relative.give_back.store(1, Relaxed);
         signal::queue(relative.pid.load(Relaxed), signal::SIGSYS, GIVE_BACK);
@@ -406,27 +404,23 @@ impl Process {
                 self.give_back();
             }
             if self.room_bytes() >= bytes {
-                self.asks_pause = 0;
                 return true;
             }
             if relative.give_back.load(Relaxed) == 0 {
                 break;
             }
         }
-        if relative.held_bytes() < held_bytes {
-            // It gave pages that others have too.
-            self.asks_pause = 0;
-            return false;
-        }
-        self.asks_pause = (self.asks_pause * 2).clamp(1, ASKS_PAUSE_MAX);
-        self.asks_paused = self.asks_pause;
+        // Less may be pages that others have too.
+        self.asked_in_vain += u32::from(relative.held_bytes() >= held_bytes);
         false
     }
 
     /// Waits for a while until relatives have given room, by ending most of all.
     pub(crate) fn wait_for_room(&mut self, bytes: i64) {
-        for _ in 0..BIRTH_NAPS_MAX {
-            if self.room_bytes() >= bytes || self.control.processes.count() <= 1 {
+        for nap in 0..BIRTH_NAPS_MAX {
+            let room_bytes = self.room_bytes();
+            let is_long = nap >= BIRTH_NAPS_MIN && room_bytes >= 0;
+            if room_bytes >= bytes || is_long || self.control.processes.count() <= 1 {
                 return;
             }
             process::nap(BIRTH_NAP_NANOSECONDS);
@@ -441,11 +435,18 @@ impl Process {
         self.slot.give_back.load(Relaxed) != 0
     }
 
+    /// The relative with most to give. Of many only what is their own counts: what they share, all
+    /// of them would have to give.
     fn richest_relative(&self) -> Option<&'static ProcessSlot> {
+        let is_many = self.control.processes.count() > self.holders_few();
+        let bytes = |slot: &ProcessSlot| match is_many {
+            true => slot.resident_bytes.load(Relaxed),
+            false => slot.held_bytes(),
+        };
         let others =
             self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot));
         let free = others.filter(|slot| slot.give_back.load(Relaxed) == 0);
-        let richest = free.max_by_key(|slot| slot.held_bytes())?;
-        (richest.held_bytes() >= ASKED_BYTES_MIN).then_some(richest)
+        let richest = free.max_by_key(|slot| bytes(slot))?;
+        (bytes(richest) >= ASKED_BYTES_MIN).then_some(richest)
     }
 }

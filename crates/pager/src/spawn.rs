@@ -233,7 +233,7 @@ impl Process {
 
     /// Buffers of the pager are empty between two calls; the child's cost RAM once they are used.
     fn empty_buffers(&mut self) {
-        self.cache.empty_buffers();
+        self.cache.become_copy();
         self.incoming.release(0, self.incoming.bytes());
         self.incoming_pages_max = 0;
     }

@@ -32,10 +32,13 @@ const EXCESS_BYTES: i64 = 1 << 20;
 /// Pages that a process keeps of its own, and of those in frames, when a relative needs room: what
 /// one instruction and one call may need.
 const PAGES_MIN: u64 = 32;
-/// As many compressed copies of a page take less than the page.
-const HOLDERS_FEW: u32 = 3;
+/// Most holders of a page that is given for the RAM that it takes less compressed.
+const HOLDERS_FEW_MAX: u32 = 8;
 /// Batches of pages in frames that are given in vain before something else is tried.
-const TURNS_MAX: u32 = 8;
+const TURNS_MAX: u32 = 16;
+/// Needs of room after one in vain that are left as they are: the run may need more than its budget,
+/// and a process that goes on may end.
+const STARVED_TURNS_MAX: u32 = 64;
 
 const ENOENT: Errno = Errno(2);
 const EAGAIN: Errno = Errno(11);
@@ -120,22 +123,36 @@ impl Process {
             return;
         }
         self.slot.starved.fetch_add(1, Relaxed);
-        for most in [HOLDERS_FEW, HOLDERS_FEW, u32::MAX] {
-            for _ in 0..TURNS_MAX {
-                // Relatives give the same pages: their clocks' hands were together at the fork.
-                let gave = self.give_shared(most);
-                if self.ask_relative(bytes) || self.give_until(bytes) {
-                    return;
-                }
-                if !gave {
-                    break;
-                }
-            }
+        if self.starved_pause > 0 {
+            self.starved_pause -= 1;
+        } else if self.share_out(bytes) {
+            self.starved_turns = 0;
+            return;
+        } else {
+            self.starved_turns = (self.starved_turns * 2).clamp(1, STARVED_TURNS_MAX);
+            self.starved_pause = self.starved_turns;
         }
         let alone = self.control.processes.count() <= 1;
         if alone && self.room_bytes() < -EXCESS_BYTES {
             self.note(EventKind::BudgetExceeded, (-self.room_bytes()) as u64, 0);
         }
+    }
+
+    /// Gives pages that relatives have too, while they do the same; true once there is room.
+    fn share_out(&mut self, bytes: i64) -> bool {
+        let few = self.holders_few();
+        for _ in 0..TURNS_MAX {
+            // Relatives give the same pages: their clocks' hands were together at the fork.
+            let gave = self.give_shared(few);
+            let was = self.asked_in_vain;
+            if self.ask_relative(bytes) || self.give_until(bytes) {
+                return true;
+            }
+            if !gave && self.asked_in_vain > was {
+                break;
+            }
+        }
+        self.cache.has_store() && self.give_shared(u32::MAX) && self.give_until(bytes)
     }
 
     /// Gives what this process can until there is room; false when that is not enough.
@@ -153,6 +170,15 @@ impl Process {
             }
         }
         false
+    }
+
+    /// As many compressed copies of a page take less than the page.
+    pub(crate) fn holders_few(&self) -> u32 {
+        let pages_bytes = self.cache.pooled_pages() * PAGE_BYTES;
+        match pages_bytes / self.cache.pool_bytes().max(1) {
+            0 => HOLDERS_FEW_MAX / 2,
+            ratio => (ratio as u32 - 1).min(HOLDERS_FEW_MAX),
+        }
     }
 
     /// Gives pages that relatives have too, as far as they are not all that the process has.
@@ -382,7 +408,7 @@ impl Process {
         // Room for others to go on with, not only to stop exceeding.
         let bytes = (BATCH_PAGES * PAGE_BYTES * 4) as i64;
         let mut turns = 0;
-        while !self.give_until(bytes) && turns < TURNS_MAX && self.give_shared(HOLDERS_FEW) {
+        while !self.give_until(bytes) && turns < TURNS_MAX && self.give_shared(self.holders_few()) {
             turns += 1;
         }
         self.slot.give_back.store(0, Relaxed);
