@@ -72,7 +72,7 @@ hazards! {
     race "race" 16;
     clones "clones" 20;
     forks "forks" 24 copy(ignore = "five processes with all of it compressed need more than the budget without a store");
-    kin "kin" 20;
+    kin "kin" 24;
     tree "tree" 32;
     daemon "daemon" 20;
     spawning "spawning" 24;

@@ -267,7 +267,7 @@ fn generation(word: u32) -> u32 {
 
 /// The word of the same frame, free, in its next generation.
 fn freed(word: u32) -> u32 {
-    (generation(word) + 1 & GENERATION_MASK) << GENERATION_AT
+    ((generation(word) + 1) & GENERATION_MASK) << GENERATION_AT
 }
 
 #[cfg(test)]
