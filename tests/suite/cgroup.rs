@@ -97,7 +97,6 @@ fn nothing_is_killed_when_pages_do_not_shrink() {
 }
 
 #[test]
-#[ignore = "relatives of a fork hold more than the budget for a while"]
 fn nothing_is_killed_in_a_tree_of_processes() {
     check("tree", &victims::job("tree"), 48, Start::FirstInstruction);
 }

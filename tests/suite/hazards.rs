@@ -59,28 +59,24 @@ hazards! {
     futexes "futexes" 20;
     robust "robust" 20;
     structs "structs" 16;
-    mappings "mappings" 20 "raw" copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
-    mappings_by_libc "mappings" 20 "libc" copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
+    mappings "mappings" 20 "raw";
+    mappings_by_libc "mappings" 20 "libc";
     brk "brk" 16;
     heap "heap" 32;
     reservation "reservation" 20;
     locked "locked" 20;
     hugepages "hugepages" 24;
     direct_io "direct_io" 24;
-    #[ignore = "relatives of a fork hold more than the budget for a while"]
     shared "shared" 20;
     statics "statics" 24;
     threads "threads" 20;
     race "race" 16;
-    #[ignore = "relatives of a fork hold more than the budget for a while"]
     clones "clones" 20;
-    #[ignore = "relatives of a fork hold more than the budget for a while"]
-    forks "forks" 24;
-    #[ignore = "relatives of a fork hold more than the budget for a while"]
+    forks "forks" 24 copy(ignore = "five processes with all of it compressed need more than the budget without a store");
+    kin "kin" 24;
     tree "tree" 32;
-    #[ignore = "relatives of a fork hold more than the budget for a while"]
     daemon "daemon" 20;
-    spawning "spawning" 24 copy(ignore = "without a store and with relatives of a fork the budget is exceeded");
+    spawning "spawning" 24;
     signals "signals" 20;
     sigmasks "sigmasks" 20;
     sigstacks "sigstacks" 20;
@@ -95,6 +91,5 @@ hazards! {
     uring "uring" 20;
     sparse "sparse" 24;
     rlimits "rlimits" 20;
-    #[ignore = "relatives of a fork hold more than the budget for a while"]
     privileges "privileges" 20;
 }

@@ -113,7 +113,6 @@ print(results[1], results[6], hashlib.md5(repr(seen).encode()).hexdigest())
 }
 
 #[test]
-#[ignore = "relatives of a fork hold more than the budget for a while"]
 fn cpython_processes() {
     cpython(
         r#"

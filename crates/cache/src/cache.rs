@@ -194,7 +194,11 @@ pub struct Cache<M: SpaceSource, B> {
     found: M::Space,
     waiting: Waiting,
     pause: Pause,
-    fixed_bytes: usize,
+    /// Whether the codec's buffers hold RAM, and how much the store's do.
+    has_coded: bool,
+    gathered_bytes_max: usize,
+    leaving_max: usize,
+    read_bytes_max: usize,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
@@ -210,8 +214,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         let scratch_length =
             CodecId::ALL.iter().map(|&id| scratch_bytes(id)).max().unwrap_or(0).max(BLOCK_BYTES);
         let leaving_bytes = RECORDS_MAX * size_of::<Leaving>();
-        let store_buffers =
-            if store.is_some() { CLUSTER_BYTES + READ_BYTES + leaving_bytes } else { 0 };
         let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
         let held_bytes = Held::bytes_for(clusters).max(BLOCK_BYTES);
         let pool_space_bytes =
@@ -236,12 +238,52 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             found: source.reserve(Waiting::BYTES)?,
             waiting: Waiting::default(),
             pause: Pause::NONE,
-            fixed_bytes: size_of::<Self>()
-                + scratch_bytes(codec)
-                + 2 * BLOCK_BYTES
-                + Fills::BYTES
-                + store_buffers,
+            has_coded: false,
+            gathered_bytes_max: 0,
+            leaving_max: 0,
+            read_bytes_max: 0,
         })
+    }
+
+    /// In a copy of the cache in another process: buffers are empty, and tables cost RAM of the
+    /// process's own where they are written from now on.
+    pub fn become_copy(&mut self) {
+        for buffer in [&self.scratch, &self.output, &self.batch, &self.leaving, &self.blocks] {
+            buffer.release(0, buffer.bytes());
+        }
+        self.has_coded = false;
+        (self.gathered_bytes_max, self.leaving_max, self.read_bytes_max) = (0, 0, 0);
+        self.fills.become_copy();
+        self.compressed.become_copy();
+        self.raw.become_copy();
+    }
+
+    /// Gives back those of the store's buffers that grew longer than `bytes_max`.
+    pub fn trim_buffers(&mut self, bytes_max: usize) {
+        if self.gathered_bytes_max > bytes_max {
+            self.batch.release(0, self.batch.bytes());
+            self.leaving.release(0, self.leaving.bytes());
+            (self.gathered_bytes_max, self.leaving_max) = (0, 0);
+        }
+        if self.read_bytes_max > bytes_max {
+            self.blocks.release(0, self.blocks.bytes());
+            self.read_bytes_max = 0;
+        }
+    }
+
+    /// RAM of the buffers that were used.
+    fn buffer_bytes(&self) -> usize {
+        let pages = |bytes: usize| bytes.next_multiple_of(BLOCK_BYTES);
+        let coding_bytes = scratch_bytes(self.codec) + 2 * BLOCK_BYTES;
+        pages(if self.has_coded { coding_bytes } else { 0 })
+            + pages(self.gathered_bytes_max)
+            + pages(self.leaving_max * size_of::<Leaving>())
+            + pages(self.read_bytes_max)
+    }
+
+    /// Where the pool's objects lie.
+    pub fn objects(&self) -> &M::Space {
+        self.pool.objects()
     }
 
     /// RAM that the pool holds, with what it wastes.
@@ -262,12 +304,20 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             + self.raw.metadata_bytes()
             + self.held.metadata_bytes()
             + self.waiting.metadata_bytes()
-            + self.fixed_bytes
+            + size_of::<Self>()
+            - size_of::<Index<M>>()
+            + self.fills.touched_bytes()
+            + self.buffer_bytes()
     }
 
     /// Bytes of the pages that lie in the pool as they were.
     pub fn raw_bytes(&self) -> usize {
         self.raw_pages * size_of::<Page>()
+    }
+
+    /// Pages that lie in the pool.
+    pub fn pooled_pages(&self) -> usize {
+        self.compressed_pages + self.raw_pages
     }
 
     /// Whether there is a store.
@@ -281,6 +331,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             self.enter(number, State::SameFilled { fill });
             return Placed::SameFilled;
         }
+        self.has_coded = true;
         // SAFETY: the output and scratch spaces are this cache's alone, and longer than what is borrowed.
         let (output, scratch) = unsafe {
             (
@@ -427,6 +478,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         handle: Handle,
         page: &mut Page,
     ) -> Result<(), Lost> {
+        self.has_coded = true;
         // SAFETY: the scratch is this cache's alone.
         let scratch = unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) };
         decompress(codec, self.pool.get(handle, len), page, scratch).map_err(|_| Lost::Corrupt)
@@ -442,6 +494,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         let mut places = [Place::from_raw(0); RUN_MAX];
         let mut codecs = [CodecId::Copy; RUN_MAX];
         let count = self.spilled_run(first, pages.len().min(RUN_MAX), &mut places, &mut codecs);
+        self.has_coded = true;
         let store = self.store.as_ref().ok_or(Lost::Corrupt)?;
         // SAFETY: the scratch and the read buffer are this cache's alone.
         let (scratch, buffer) = unsafe {
@@ -462,6 +515,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                     Err(lost) => failure = Some(lost),
                 }
             });
+        self.read_bytes_max = self.read_bytes_max.max(transfer.bytes.min(READ_BYTES));
         reads.reads += transfer.reads;
         reads.read_bytes += transfer.bytes;
         for at in 0..good {
@@ -577,6 +631,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             }
         }
         let Gathered { batch, leaving, count, start_bytes } = gathered;
+        self.gathered_bytes_max = self.gathered_bytes_max.max(batch.used_bytes());
+        self.leaving_max = self.leaving_max.max(count);
         let outcome = if batch.used_bytes() < WRITE_BYTES_MIN {
             batch.abandon();
             Err(SpillError::Nothing)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bits 0..3   state
-//! resident    8..24  turn of the clock at which it came in              61..63 heat
+//! resident    8..24  turn of the clock at which it came in  24..56 frame  61..63 heat
 //! same-filled 8..40  number of the value                    56..61 left  61..63 heat
 //! compressed  3..7   codec   7..20 length   20..56 handle   56..61 left  61..63 heat
 //!             63     mark of its order
@@ -31,6 +31,8 @@ pub enum State {
     Resident {
         /// Turn of the clock at which it came in, modulo 2^16.
         turn: u16,
+        /// What the caller knows it by where it shares it with another process; 0 for none.
+        frame: u32,
     },
     /// Every word is equal; kept here alone.
     SameFilled {
@@ -80,6 +82,7 @@ const CODEC_AT: u32 = 3;
 const LEN_AT: u32 = 7;
 const HANDLE_AT: u32 = 20;
 const VALUE_AT: u32 = 8;
+const FRAME_AT: u32 = 24;
 const LEFT_AT: u32 = 56;
 const HEAT_AT: u32 = 61;
 const HISTORY: u64 = (1 << MARK_AT) - (1 << LEFT_AT);
@@ -96,7 +99,9 @@ impl Entry {
     pub fn new(state: State) -> Entry {
         Entry(match state {
             State::Absent => 0,
-            State::Resident { turn } => RESIDENT | u64::from(turn) << VALUE_AT,
+            State::Resident { turn, frame } => {
+                RESIDENT | u64::from(turn) << VALUE_AT | u64::from(frame) << FRAME_AT
+            }
             State::SameFilled { fill } => SAME_FILLED | u64::from(fill) << VALUE_AT,
             State::Compressed { codec, len, handle } => {
                 COMPRESSED
@@ -113,7 +118,10 @@ impl Entry {
     /// What the entry says.
     pub fn state(self) -> State {
         match self.0 & ((1 << TAG_BITS) - 1) {
-            RESIDENT => State::Resident { turn: (self.0 >> VALUE_AT) as u16 },
+            RESIDENT => State::Resident {
+                turn: (self.0 >> VALUE_AT) as u16,
+                frame: (self.0 >> FRAME_AT) as u32,
+            },
             SAME_FILLED => State::SameFilled { fill: (self.0 >> VALUE_AT) as u32 },
             COMPRESSED => State::Compressed {
                 codec: self.codec(),
@@ -188,7 +196,7 @@ mod tests {
         let codec = prop::sample::select(CodecId::ALL.to_vec());
         prop_oneof![
             Just(State::Absent),
-            any::<u16>().prop_map(|turn| State::Resident { turn }),
+            (any::<u16>(), any::<u32>()).prop_map(|(turn, frame)| State::Resident { turn, frame }),
             any::<u32>().prop_map(|fill| State::SameFilled { fill }),
             (codec.clone(), 1usize..=4096, 0u64..1 << Handle::BITS).prop_map(
                 |(codec, len, raw)| {
@@ -225,10 +233,10 @@ mod tests {
         }
 
         #[test]
-        fn a_resident_page_has_a_history(turn: u16, heat in 0..=History::HEAT_MAX) {
+        fn a_resident_page_has_a_history(turn: u16, frame: u32, heat in 0..=History::HEAT_MAX) {
             let history = History { left: 0, heat };
-            let entry = Entry::new(State::Resident { turn }).with_history(history);
-            prop_assert_eq!((entry.state(), entry.history()), (State::Resident { turn }, history));
+            let entry = Entry::new(State::Resident { turn, frame }).with_history(history);
+            prop_assert_eq!((entry.state(), entry.history()), (State::Resident { turn, frame }, history));
         }
     }
 }

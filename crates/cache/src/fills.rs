@@ -8,6 +8,9 @@
 use zpager_pool::Space;
 
 const SLOTS: usize = 4096;
+const PAGE_BYTES: usize = 4096;
+/// Each bit of the touched pages is one page.
+const _: () = assert!(SLOTS * size_of::<Fill>() == 16 * PAGE_BYTES);
 /// How far a value may lie from where its hash points.
 const PROBES: usize = 16;
 
@@ -21,6 +24,8 @@ struct Fill {
 /// A counted set of words.
 pub(crate) struct Fills<S> {
     space: S,
+    /// One bit a page of the space that was written.
+    touched: u16,
 }
 
 impl Fills<()> {
@@ -32,7 +37,23 @@ impl<S: Space> Fills<S> {
     /// An empty table in `space`, which is [`Fills::BYTES`] long.
     pub(crate) fn new(space: S) -> Self {
         assert!(space.bytes() >= Fills::BYTES);
-        Fills { space }
+        Fills { space, touched: 0 }
+    }
+
+    /// RAM of the places that were written.
+    pub(crate) fn touched_bytes(&self) -> usize {
+        self.touched.count_ones() as usize * PAGE_BYTES
+    }
+
+    /// In a copy of the table, whose pages cost RAM once they are written again.
+    pub(crate) fn become_copy(&mut self) {
+        self.touched = 0;
+    }
+
+    /// A place that is about to be written.
+    fn place(&mut self, at: usize) -> &mut Fill {
+        self.touched |= 1 << (at % SLOTS / (SLOTS / 16));
+        self.slot(at)
     }
 
     fn slot(&mut self, at: usize) -> &mut Fill {
@@ -47,7 +68,7 @@ impl<S: Space> Fills<S> {
         for at in start..start + PROBES {
             let fill = self.slot(at);
             if fill.pages > 0 && fill.value == value {
-                fill.pages += 1;
+                self.place(at).pages += 1;
                 return Some((at % SLOTS) as u32);
             }
             if fill.pages == 0 && free.is_none() {
@@ -55,7 +76,7 @@ impl<S: Space> Fills<S> {
             }
         }
         let at = free?;
-        *self.slot(at) = Fill { value, pages: 1 };
+        *self.place(at) = Fill { value, pages: 1 };
         Some(at as u32)
     }
 
@@ -66,7 +87,7 @@ impl<S: Space> Fills<S> {
 
     /// One page less.
     pub(crate) fn remove(&mut self, fill: u32) {
-        let slot = self.slot(fill as usize);
+        let slot = self.place(fill as usize);
         debug_assert!(slot.pages > 0, "a fill that nobody has");
         slot.pages -= 1;
     }

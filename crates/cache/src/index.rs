@@ -55,7 +55,8 @@ impl<M: SpaceSource> Index<M> {
 
     /// RAM of the entries in use.
     pub fn metadata_bytes(&self) -> usize {
-        self.metadata_bytes
+        let leaves = self.leaf_count * size_of::<Option<Leaf<M::Space>>>();
+        self.metadata_bytes + leaves.next_multiple_of(PAGE_BYTES)
     }
 
     fn leaf_number(&self, page: PageNumber) -> usize {
@@ -141,17 +142,17 @@ impl<M: SpaceSource> Index<M> {
         None
     }
 
-    /// The first resident page of `from..end`, the turn at which it came in, and its heat.
+    /// The first resident page of `from..end`, the turn at which it came in, its frame and its heat.
     pub fn next_resident(
         &self,
         from: PageNumber,
         end: PageNumber,
-    ) -> Option<(PageNumber, u16, u8)> {
+    ) -> Option<(PageNumber, u16, u32, u8)> {
         let mut at = from;
         while let Some(page) = self.next_known(at, end) {
             let entry = self.get(page);
-            if let State::Resident { turn } = entry.state() {
-                return Some((page, turn, entry.history().heat));
+            if let State::Resident { turn, frame } = entry.state() {
+                return Some((page, turn, frame, entry.history().heat));
             }
             at = page + 1;
         }
@@ -188,7 +189,7 @@ mod tests {
     use zpager_pool::Heap;
 
     fn resident(turn: u16) -> Entry {
-        Entry::new(State::Resident { turn })
+        Entry::new(State::Resident { turn, frame: 0 })
     }
 
     proptest! {
@@ -221,6 +222,9 @@ mod tests {
     #[test]
     fn cleared_ranges_cost_nothing() {
         let mut index = Index::new(Heap).unwrap();
+        // The leaf stays.
+        assert!(index.set(1000, resident(1)) && index.set(1000, Entry::ABSENT));
+        index.release_absent(0, 4096);
         let empty_bytes = index.metadata_bytes();
         for page in 1000..3000 {
             assert!(index.set(page, resident(1)));

@@ -51,13 +51,15 @@ pub(crate) struct Order<S> {
     /// Entries ever taken and ever put; their difference is the length.
     head: usize,
     tail: usize,
+    /// In a copy of the ring: entries below were not written since, so their RAM is the original's.
+    copied: usize,
     mark: bool,
 }
 
 impl<S: Space> Order<S> {
     /// An empty ring in `space`, whose length is the bound.
     pub(crate) fn new(space: S) -> Self {
-        Order { space, head: 0, tail: 0, mark: false }
+        Order { space, head: 0, tail: 0, copied: 0, mark: false }
     }
 
     fn capacity(&self) -> usize {
@@ -81,11 +83,17 @@ impl<S: Space> Order<S> {
 
     /// RAM in use.
     pub(crate) fn metadata_bytes(&self) -> usize {
-        if self.len() == 0 {
+        let first = self.head.max(self.copied);
+        if first >= self.tail {
             return 0;
         }
-        let first = self.head / ENTRIES_PER_PAGE;
+        let first = first / ENTRIES_PER_PAGE;
         ((self.tail - 1) / ENTRIES_PER_PAGE - first + 1) * PAGE_BYTES
+    }
+
+    /// In a copy of the ring, whose RAM is its own where it is written from now on.
+    pub(crate) fn become_copy(&mut self) {
+        self.copied = self.tail;
     }
 
     /// Puts an entry at the end; false when the ring is full.
@@ -138,6 +146,7 @@ impl<S: Space> Order<S> {
     /// entries of pages that have it already.
     pub(crate) fn sweep(&mut self, mut keep: impl FnMut(Ordered, bool) -> Option<Ordered>) {
         self.mark = !self.mark;
+        self.copied = 0;
         let mut to = self.head;
         for from in self.head..self.tail {
             // SAFETY: slots between head and tail were written; `to` never passes `from`.

@@ -43,7 +43,7 @@ fn cache(codec: CodecId, pool_bytes_max: usize, clusters: usize) -> Cache<Heap, 
 }
 
 fn swap_out(cache: &mut Cache<Heap, Memory>, number: PageNumber, page: &Page) -> Placed {
-    assert!(cache.index.set(number, Entry::new(State::Resident { turn: 0 })));
+    assert!(cache.index.set(number, Entry::new(State::Resident { turn: 0, frame: 0 })));
     cache.swap_out(number, page)
 }
 

@@ -9,7 +9,7 @@ use zpager_policy::{SLOTS, Sample};
 use zpager_sys::PAGE_BYTES;
 
 use crate::process::Process;
-use crate::swapout::LIFT_PAGES;
+use crate::sharing::ACCOUNT;
 
 /// What the run's sums contain of this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,64 +19,75 @@ pub(crate) struct Published {
     payload_bytes: u64,
     metadata_bytes: u64,
     managed_bytes: u64,
-    /// A forked child shares its memory with its parent until one of them
-    /// changes it, and mostly runs another program at once: its part is not
-    /// counted before it does something of its own, after so many calls.
-    pub(crate) calls_until_counted: u32,
 }
 
-impl Published {
-    /// Of a child that has only just been forked.
-    pub(crate) fn of_child() -> Self {
-        Published { calls_until_counted: CALLS_BEFORE_EXEC, ..Published::default() }
-    }
-}
+/// What a forked child needs for a start.
+pub(crate) const CHILD_BYTES: i64 = 512 * 1024;
 
-/// Calls that a forked child makes on its way to another program.
-const CALLS_BEFORE_EXEC: u32 = 64;
-
-/// Tables of a process that are in RAM as a rule: stubs, sites, the entry's stack, zeros, the sample.
+/// Tables of a process that are in RAM as a rule: stubs, sites, the entry's stack, the sample; and
+/// those of them that a forked child comes to have for itself.
 const FIXED_BYTES: usize = 24 * PAGE_BYTES + SLOTS * size_of::<Sample>();
+/// So many processes keep their buffers, whatever their length; more of them so long ones.
+const PROCESSES_FEW: u32 = 3;
+const BUFFER_PAGES_MAX: usize = 4;
+const FIXED_BYTES_OF_CHILD: usize = 8 * PAGE_BYTES + SLOTS * size_of::<Sample>();
 
 impl Process {
+    /// What lies in the pages that are in no frame, as if all were equally full.
+    fn own_payload_bytes(&self) -> usize {
+        let (payload, pool) = (self.cache.payload_bytes(), self.cache.pool_bytes());
+        (payload as u128 * self.own_pool_bytes() as u128 / pool.max(1) as u128) as usize
+    }
+
     /// Bytes of zpager's own.
     fn metadata_bytes(&self) -> usize {
         self.cache.metadata_bytes()
             + self.regions.metadata_bytes()
             + self.threads.metadata_bytes()
-            + (LIFT_PAGES + self.incoming_pages_max) * PAGE_BYTES
-            + FIXED_BYTES
+            + self.incoming_pages_max * PAGE_BYTES
+            + if self.is_child { FIXED_BYTES_OF_CHILD } else { FIXED_BYTES }
     }
 
-    /// Resident pages that are not a relative's as well, in bytes.
+    /// Resident pages that are in no frame, in bytes.
     pub(crate) fn own_resident_bytes(&self) -> usize {
-        (self.resident_pages as usize * PAGE_BYTES).saturating_sub(self.shared_bytes)
+        self.resident_pages as usize * PAGE_BYTES
     }
 
-    /// Everything that counts, a relative's or not.
-    pub(crate) fn all_bytes(&self) -> usize {
-        self.resident_pages as usize * PAGE_BYTES + self.cache.pool_bytes() + self.metadata_bytes()
+    /// What the pool holds in pages that are in no frame.
+    fn own_pool_bytes(&self) -> usize {
+        self.cache.pool_bytes().saturating_sub(ACCOUNT.pool_bytes())
     }
 
     /// Brings the run's sums up to date.
     pub(crate) fn publish(&mut self) {
-        if self.published.calls_until_counted > 0 {
-            return;
+        // What moves between the two is taken off first, so that no peak counts it twice.
+        let is_less = ACCOUNT.is_less();
+        if is_less {
+            self.publish_shared();
         }
-        // What is shared is taken off the resident pages first.
-        let mut shared = self.shared_bytes;
-        let mut own = |bytes: usize| {
-            let off = shared.min(bytes);
-            shared -= off;
-            (bytes - off) as u64
-        };
+        self.publish_own();
+        if !is_less {
+            self.publish_shared();
+        }
+        self.control.usage.note_peaks();
+    }
+
+    /// Brings the run's sum of shared pages up to date.
+    pub(crate) fn publish_shared(&self) {
+        let change = ACCOUNT.take_change() * PAGE_BYTES as i64;
+        if change != 0 {
+            self.control.usage.shared_bytes.fetch_add(change as u64, Relaxed);
+        }
+        self.slot.shared_bytes.store(self.shared_pages * PAGE_BYTES as u64, Relaxed);
+    }
+
+    fn publish_own(&mut self) {
         let now = Published {
-            resident_bytes: own(self.resident_pages as usize * PAGE_BYTES),
-            pool_bytes: own(self.cache.pool_bytes()),
-            payload_bytes: self.cache.payload_bytes() as u64,
-            metadata_bytes: own(self.metadata_bytes()),
+            resident_bytes: self.resident_pages * PAGE_BYTES as u64,
+            pool_bytes: self.own_pool_bytes() as u64,
+            payload_bytes: self.own_payload_bytes() as u64,
+            metadata_bytes: self.metadata_bytes() as u64,
             managed_bytes: self.regions.page_count() * PAGE_BYTES as u64,
-            calls_until_counted: 0,
         };
         let (was, slot, usage) = (self.published, self.slot, &self.control.usage);
         shift(was.resident_bytes, now.resident_bytes, &slot.resident_bytes, &usage.resident_bytes);
@@ -85,17 +96,23 @@ impl Process {
         shift(was.metadata_bytes, now.metadata_bytes, &slot.metadata_bytes, &usage.metadata_bytes);
         shift(was.managed_bytes, now.managed_bytes, &slot.managed_bytes, &usage.managed_bytes);
         self.published = now;
-        usage.note_peaks();
+    }
+
+    /// Gives back the buffers that grew, where many processes would have one each.
+    pub(crate) fn trim_buffers(&mut self) {
+        if self.control.processes.count() <= PROCESSES_FEW {
+            return;
+        }
+        if self.incoming_pages_max > BUFFER_PAGES_MAX {
+            self.incoming.release(0, self.incoming_pages_max * PAGE_BYTES);
+            self.incoming_pages_max = 0;
+        }
+        self.cache.trim_buffers(BUFFER_PAGES_MAX * PAGE_BYTES);
     }
 
     /// Bytes that may still be taken; negative when the budget is exceeded.
     pub(crate) fn room_bytes(&self) -> i64 {
         self.control.settings.budget_bytes as i64 - self.control.usage.total_bytes() as i64
-    }
-
-    /// Has this process counted from now on.
-    pub(crate) fn count_now(&mut self) {
-        self.published.calls_until_counted = 0;
     }
 }
 

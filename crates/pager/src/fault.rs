@@ -31,9 +31,12 @@ impl Process {
     pub(crate) fn serve_fault(&mut self, thread: &mut Thread, address: usize) -> bool {
         let page = (address / PAGE_BYTES) as u64;
         let Some(region) = self.regions.find(page) else { return false };
-        self.count_now();
-        self.recount_shared();
         let entry = self.cache.index.get(page);
+        if self.frame_of(page).is_some() {
+            self.serve_write(&region, page);
+            self.publish();
+            return true;
+        }
         if entry.is_resident() {
             // Another thread was faster, or a page that is to be lifted by copying was written.
             if self.lift == Lift::Copy {
@@ -57,6 +60,7 @@ impl Process {
             };
         let brought = self.bring_in(first, pages as usize);
         thread.ahead.fetched(first, brought);
+        self.trim_buffers();
         count(&self.control.counters.prefetched_pages, brought.saturating_sub(1));
         self.publish();
         true
@@ -64,7 +68,7 @@ impl Process {
 
     fn came_lately(&self, page: u64) -> bool {
         match self.cache.index.get(page).state() {
-            State::Resident { turn } => self.clock.came_lately(turn),
+            State::Resident { turn, .. } => self.clock.came_lately(turn),
             _ => false,
         }
     }
@@ -200,7 +204,7 @@ impl Process {
         if self.cache.index.get(page).is_resident() {
             return;
         }
-        let entry = Entry::new(State::Resident { turn: self.clock.mark() });
+        let entry = Entry::new(State::Resident { turn: self.clock.mark(), frame: 0 });
         let entry = entry.with_history(History { left: 0, heat });
         // Without room in the index the page stays where it is for good.
         if self.cache.index.set(page, entry) {
@@ -229,7 +233,7 @@ impl Process {
         let mut from = pages.start;
         while let Some(page) = self.cache.index.next_known(from, pages.end) {
             if self.cache.index.get(page).is_resident() {
-                self.resident_pages -= 1;
+                self.count_out(page);
             }
             self.cache.forget(page);
             from = page + 1;

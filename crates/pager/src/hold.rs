@@ -30,7 +30,17 @@ impl Process {
         let pages = pages_of(address, bytes);
         // A thread that holds more than a call can name keeps the rest by chance only.
         let _ = thread.hold(pages.clone());
-        self.make_resident(pages);
+        self.make_resident(pages.clone());
+        self.make_own(&pages);
+    }
+
+    /// Brings a buffer in that the kernel only reads, and keeps it for the thread's call.
+    pub(crate) fn hold_to_read(&mut self, thread: &mut Thread, address: usize, bytes: usize) {
+        if self.is_managed(address, bytes) {
+            let pages = pages_of(address, bytes);
+            let _ = thread.hold(pages.clone());
+            self.make_resident(pages);
+        }
     }
 
     /// Copies `out.len()` bytes of the program's memory, which may be absent or not mapped.

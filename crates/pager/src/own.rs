@@ -1,10 +1,20 @@
 //! Where the cache's RAM comes from, and where its spilled pages go.
+//!
+//! The space of a pool's objects knows of each of its pages whether it holds RAM,
+//! and the frame that it is in while a relative has it too ([`crate::sharing`]).
+//! It costs four bytes a page that was ever used.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Blocks, Errno};
+use zpager_sys::PAGE_BYTES;
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal;
+use zpager_wire::{Frame, Frames};
+
+use crate::sharing::ACCOUNT;
 
 const EFBIG: zpager_sys::Errno = zpager_sys::Errno(27);
 /// Pauses before a failed read is made again, in milliseconds: the page is lost for good otherwise.
@@ -13,30 +23,134 @@ const SIGXFSZ: u32 = 25;
 
 /// Mappings of zpager's own as a source of space.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Own;
+pub(crate) struct Own {
+    pub(crate) frames: Frames<'static>,
+}
 
 /// One of them.
 #[derive(Debug)]
-pub(crate) struct OwnSpace(pub(crate) Mapping);
+pub(crate) struct OwnSpace {
+    mapping: Mapping,
+    frames: Frames<'static>,
+    /// Of a pool's objects: a word a page.
+    pages: Option<Mapping>,
+    /// One past the last page that was ever written.
+    end: AtomicUsize,
+}
+
+/// The word of a page without RAM, and of one with RAM of this process's own; others name a frame.
+const NOTHING: u32 = 0;
+const OWN: u32 = u32::MAX;
 
 impl SpaceSource for Own {
     type Space = OwnSpace;
     fn reserve(&self, bytes: usize) -> Option<OwnSpace> {
-        Mapping::reserve(bytes).ok().map(OwnSpace)
+        let mapping = Mapping::reserve(bytes).ok()?;
+        Some(OwnSpace { mapping, frames: self.frames, pages: None, end: AtomicUsize::new(0) })
+    }
+    fn reserve_objects(&self, bytes: usize) -> Option<OwnSpace> {
+        let words_bytes = bytes / PAGE_BYTES * size_of::<AtomicU32>();
+        let pages = Some(Mapping::reserve(words_bytes).ok()?);
+        Some(OwnSpace { pages, ..self.reserve(bytes)? })
     }
 }
 
 // SAFETY: a private anonymous mapping, page aligned, never unmapped; a released part reads as zeros.
 unsafe impl Space for OwnSpace {
     fn base(&self) -> *mut u8 {
-        self.0.base()
+        self.mapping.base()
     }
     fn bytes(&self) -> usize {
-        self.0.bytes()
+        self.mapping.bytes()
     }
     fn release(&self, offset: usize, bytes: usize) {
-        self.0.release(offset, bytes);
+        self.mapping.release(offset, bytes);
+        for word in self.words(offset, bytes) {
+            self.set(word, NOTHING);
+        }
     }
+    #[inline]
+    fn before_write(&self, offset: usize, bytes: usize) {
+        for word in self.words(offset, bytes) {
+            self.set(word, OWN);
+        }
+        self.end.fetch_max((offset + bytes).div_ceil(PAGE_BYTES), Relaxed);
+    }
+}
+
+impl OwnSpace {
+    /// The words of the pages of a part; none where nothing is known of pages.
+    #[inline]
+    fn words(&self, offset: usize, bytes: usize) -> &[AtomicU32] {
+        let Some(pages) = &self.pages else { return &[] };
+        let (start, end) = (offset / PAGE_BYTES, (offset + bytes).div_ceil(PAGE_BYTES));
+        assert!(end * size_of::<AtomicU32>() <= pages.bytes());
+        // SAFETY: within the mapping, which is zero at first and only used as these words.
+        unsafe {
+            core::slice::from_raw_parts(pages.base().cast::<AtomicU32>().add(start), end - start)
+        }
+    }
+
+    /// Every page that was ever written.
+    fn all(&self) -> &[AtomicU32] {
+        self.words(0, self.end.load(Relaxed) * PAGE_BYTES)
+    }
+
+    /// Changes what a page is; it leaves the frame that it was in.
+    #[inline]
+    fn set(&self, word: &AtomicU32, now: u32) {
+        let was = word.load(Relaxed);
+        if was != now {
+            word.store(now, Relaxed);
+            if let Some(frame) = frame(was) {
+                ACCOUNT.leave_pool_page(&self.frames, frame);
+            }
+        }
+    }
+
+    /// Before a fork: each page gets one more holder.
+    pub(crate) fn share(&self) {
+        for word in self.all() {
+            if frame(word.load(Relaxed)).is_some_and(|frame| !self.frames.hold(frame)) {
+                self.set(word, OWN);
+            }
+            if word.load(Relaxed) == OWN {
+                let Some(frame) = ACCOUNT.share_pool_page(&self.frames) else { return };
+                word.store(frame.raw(), Relaxed);
+            }
+        }
+    }
+
+    /// After a fork that failed: each page in a frame has one holder less.
+    pub(crate) fn leave_for_child(&self) {
+        self.shared().for_each(|frame| ACCOUNT.leave_for_child(&self.frames, frame));
+    }
+
+    /// In a child: notes what it holds.
+    pub(crate) fn note_holds(&self) {
+        self.shared().for_each(|frame| ACCOUNT.holds().set(frame));
+    }
+
+    /// The frames of all pages that are in one.
+    fn shared(&self) -> impl Iterator<Item = Frame> {
+        self.all().iter().filter_map(|word| frame(word.load(Relaxed)))
+    }
+
+    /// Takes over the pages that nobody else holds.
+    pub(crate) fn claim(&self) {
+        for word in self.all() {
+            let claimed = frame(word.load(Relaxed))
+                .is_some_and(|frame| ACCOUNT.claim_pool_page(&self.frames, frame));
+            if claimed {
+                word.store(OWN, Relaxed);
+            }
+        }
+    }
+}
+
+/// The frame that a page's word names.
+fn frame(word: u32) -> Option<Frame> {
+    if word == OWN { None } else { Frame::from_raw(word) }
 }
 
 /// The run's swap file.

@@ -10,7 +10,7 @@ use zpager_sys::lock::Lock;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{Action, SIGNALS};
 use zpager_sys::userfaultfd::Userfaultfd;
-use zpager_wire::{Control, EventKind, ProcessSlot};
+use zpager_wire::{Control, EventKind, ProcessSlot, Tables};
 
 use crate::account::Published;
 use crate::own::{Own, SwapFile};
@@ -55,12 +55,19 @@ pub(crate) struct Process {
     /// Time that spilling has taken.
     pub(crate) spill_ticks: u64,
     pub(crate) threads: Threads,
-    /// Resident pages of managed memory.
+    /// The run's shared pages.
+    pub(crate) tables: Tables<'static>,
+    /// Resident pages of managed memory that are this process's own.
     pub(crate) resident_pages: u64,
-    /// Bytes that are a relative's as well since a fork, and counted there.
-    pub(crate) shared_bytes: usize,
-    /// Entries into the pager until the shared bytes are counted again.
-    pub(crate) entries_until_recount: u32,
+    /// Resident pages that are in frames.
+    pub(crate) shared_pages: u64,
+    /// Relatives that were asked for room and gave nothing.
+    pub(crate) asked_in_vain: u32,
+    /// Needs of room to be left as they are, now and after the next that is in vain.
+    pub(crate) starved_pause: u32,
+    pub(crate) starved_turns: u32,
+    /// It was forked by a managed process.
+    pub(crate) is_child: bool,
     pub(crate) published: Published,
     /// Pages on their way out; empty between swap-outs.
     pub(crate) staging: Mapping,

@@ -4,7 +4,7 @@
 use core::ops::Range;
 
 use zpager_sys::mapping::Mapping;
-use zpager_sys::{Errno, nr};
+use zpager_sys::{Errno, PAGE_BYTES, nr};
 
 /// Most regions of a process; what does not fit stays unmanaged.
 const REGIONS_MAX: usize = 1 << 17;
@@ -46,6 +46,11 @@ impl Region {
 
     pub(crate) fn pages(&self) -> Pages {
         self.start..self.end
+    }
+
+    /// Its first byte, and how many.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        (self.start as usize * PAGE_BYTES, (self.end - self.start) as usize * PAGE_BYTES)
     }
 }
 

@@ -1,43 +1,456 @@
-//! Pages that a process shares with its relatives since a fork.
+//! Pages that a process shares with its relatives since a fork, counted once.
 //!
 //! A forked child's pages are its parent's until one of them writes; then the
-//! kernel copies, and says nothing. So the child counts its part of what it got
-//! as nothing at first, and asks the kernel from time to time how much is still
-//! shared. Source: Documentation/filesystems/proc.rst, smaps_rollup.
+//! kernel copies, and tells nobody. So what both have at a fork takes a frame
+//! ([`Frames`]) and is counted by it instead of by either of them, and nobody
+//! changes such a page unnoticed:
+//! - a resident page with a frame is write-protected by userfaultfd, in the parent
+//!   before the fork and in the child before it returns to its program. Who writes
+//!   it faults, makes room for a copy, leaves the frame, and only then may write;
+//! - a page of the pool is written by the pager alone, which leaves the frame
+//!   first ([`OwnSpace::before_write`](crate::own::OwnSpace)).
 //!
-//! Bad case: a child that writes all of it between two questions.
+//! Leaving costs RAM while there are other holders, and nothing for the last one.
+//! A page that is dropped leaves its frame too, and RAM is gained when the last
+//! holder drops it. So a process that has to give gives pages of its own first.
+//!
+//! Source: mm/rmap.c and mm/memory.c of Linux (`wp_page_reuse`), of which this is
+//! the account as seen from the processes; ioctl_userfaultfd(2).
+//!
+//! Invariants, under the lock:
+//! - a resident page whose entry names a frame is write-protected; one without is
+//!   not, unless it is being lifted by copying;
+//! - `resident_pages` + `shared_pages` are the resident pages of the index;
+//! - the sum of the run's frames with holders is `Usage::shared_bytes`, less the
+//!   changes that its processes have not published yet.
+//!
+//! Lock order: [`PROCESS`](crate::process::PROCESS) alone. Relatives meet in the
+//! table's words, each of which stands alone and guards no memory: all of its
+//! operations are relaxed, and the fork itself orders what the child inherits.
+//! Nobody waits for a relative with more than a bounded number of naps.
+//!
+//! Metadata beside the index, the pool and the frames is counted by everybody as
+//! its own, though relatives share some of it for a while.
+//!
+//! Bad case: relatives that all write everything in random order: a fault a page.
+//! What a killed process held is counted until the supervisor notices its end.
 
-use zpager_sys::file::Fd;
-use zpager_sys::nr;
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use zpager_cache::{Entry, History, State};
+use zpager_sys::{PAGE_BYTES, process, signal};
+use zpager_wire::{Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot};
 
 use crate::process::Process;
+use crate::regions::{InChild, Pages, Region};
 
-/// Entries into the pager between two questions; one costs about a millisecond for 100 MiB.
-const ENTRIES: u32 = 1024;
-const FIELD: &[u8] = b"Shared_Dirty:";
+/// Neighbours that are taken over with one call when their other holders are gone.
+const CLAIMED_PAGES: u64 = 512;
+/// A relative with less is not asked for more.
+const ASKED_BYTES_MIN: u64 = 256 * 1024;
+/// Naps until a relative must have answered.
+const NAPS_MAX: u32 = 20;
+const NAP_NANOSECONDS: u64 = 200_000;
+/// The same of a fork for which there is no room, and of one while the budget is exceeded.
+const BIRTH_NAPS_MIN: u32 = 100;
+const BIRTH_NAPS_MAX: u32 = 400;
+const BIRTH_NAP_NANOSECONDS: u64 = 500_000;
 
-impl Process {
-    /// Called at every entry; asks when it is time.
-    pub(crate) fn recount_shared(&mut self) {
-        if self.shared_bytes == 0 {
-            return;
+/// What this process has changed in the run's frames.
+pub(crate) static ACCOUNT: Account = Account {
+    change_pages: AtomicI64::new(0),
+    pool_pages: AtomicU64::new(0),
+    holds: AtomicPtr::new(core::ptr::dangling_mut()),
+    holds_length: AtomicUsize::new(0),
+};
+
+/// Kept outside the process's state, as spaces of the cache change it too. Under the lock.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// Frames taken less frames freed that are not in the run's sum yet.
+    change_pages: AtomicI64,
+    /// Pages of the pool that are in frames.
+    pool_pages: AtomicU64,
+    /// Where the process notes what it holds: the words and their number.
+    holds: AtomicPtr<AtomicU64>,
+    holds_length: AtomicUsize,
+}
+
+impl Account {
+    /// Frames taken less frames freed since the last call.
+    pub(crate) fn take_change(&self) -> i64 {
+        self.change_pages.swap(0, Relaxed)
+    }
+
+    /// Whether more frames were freed than taken.
+    pub(crate) fn is_less(&self) -> bool {
+        self.change_pages.load(Relaxed) < 0
+    }
+
+    /// Has this process's holds noted there.
+    pub(crate) fn set_holds(&self, holds: Holds<'static>) {
+        self.holds.store(holds.words().as_ptr().cast_mut(), Relaxed);
+        self.holds_length.store(holds.words().len(), Relaxed);
+    }
+
+    pub(crate) fn holds(&self) -> Holds<'static> {
+        let (words, length) = (self.holds.load(Relaxed), self.holds_length.load(Relaxed));
+        // SAFETY: the words that `set_holds` was given, or none.
+        Holds::new(unsafe { core::slice::from_raw_parts(words, length) })
+    }
+
+    pub(crate) fn pool_bytes(&self) -> usize {
+        self.pool_pages.load(Relaxed) as usize * PAGE_BYTES
+    }
+
+    /// Has a page that two processes will have in a frame; gives the frame.
+    fn share(&self, frames: &Frames<'_>) -> Option<Frame> {
+        let frame = frames.share()?;
+        self.holds().set(frame);
+        self.change_pages.fetch_add(1, Relaxed);
+        Some(frame)
+    }
+
+    fn leave(&self, frames: &Frames<'_>, frame: Frame) {
+        self.holds().clear(frame);
+        self.leave_for_child(frames, frame);
+    }
+
+    /// The hold ends of a child that was not made.
+    pub(crate) fn leave_for_child(&self, frames: &Frames<'_>, frame: Frame) {
+        if frames.leave(frame) == Left::Nobody {
+            self.change_pages.fetch_sub(1, Relaxed);
         }
-        self.entries_until_recount = self.entries_until_recount.saturating_sub(1);
-        if self.entries_until_recount == 0 {
-            self.entries_until_recount = ENTRIES;
-            self.shared_bytes = self.shared_bytes.min(shared_kib().unwrap_or(0) as usize * 1024);
+    }
+
+    fn claim(&self, frames: &Frames<'_>, frame: Frame) -> bool {
+        let claimed = frames.claim(frame);
+        if claimed {
+            self.holds().clear(frame);
+            self.change_pages.fetch_sub(1, Relaxed);
         }
+        claimed
+    }
+
+    /// Has a page of the pool in a frame that a child will hold too. None where frames have run out.
+    pub(crate) fn share_pool_page(&self, frames: &Frames<'_>) -> Option<Frame> {
+        let frame = self.share(frames)?;
+        self.pool_pages.fetch_add(1, Relaxed);
+        Some(frame)
+    }
+
+    /// A page of the pool leaves its frame.
+    pub(crate) fn leave_pool_page(&self, frames: &Frames<'_>, frame: Frame) {
+        self.leave(frames, frame);
+        self.pool_pages.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether a page of the pool has no other holders; it is in no frame then.
+    pub(crate) fn claim_pool_page(&self, frames: &Frames<'_>, frame: Frame) -> bool {
+        let claimed = self.claim(frames, frame);
+        if claimed {
+            self.pool_pages.fetch_sub(1, Relaxed);
+        }
+        claimed
     }
 }
 
-fn shared_kib() -> Option<u64> {
-    let file = Fd::open(b"/proc/self/smaps_rollup\0", nr::O_RDONLY).ok()?;
-    let mut text = [0u8; 2048];
-    let read = file.read(&mut text);
-    file.close();
-    let text = &text[..read.ok()?];
-    let at = text.windows(FIELD.len()).position(|window| window == FIELD)? + FIELD.len();
-    let digits = text[at..].iter().skip_while(|byte| **byte == b' ');
-    let number = digits.take_while(|byte| byte.is_ascii_digit());
-    Some(number.fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+impl Process {
+    /// The frame of a page, where it is resident and in one.
+    pub(crate) fn frame_of(&self, page: u64) -> Option<Frame> {
+        match self.cache.index.get(page).state() {
+            State::Resident { frame, .. } => Frame::from_raw(frame),
+            _ => None,
+        }
+    }
+
+    fn set_frame(&mut self, page: u64, frame: Option<Frame>) {
+        let entry = self.cache.index.get(page);
+        if let State::Resident { turn, .. } = entry.state() {
+            let frame = frame.map_or(0, Frame::raw);
+            let entry = Entry::new(State::Resident { turn, frame }).with_history(entry.history());
+            let entered = self.cache.index.set(page, entry);
+            debug_assert!(entered, "a resident page has an entry");
+        }
+    }
+
+    /// The first page of `pages` that is in a frame.
+    fn next_shared(&self, pages: Pages) -> Option<(u64, Frame)> {
+        let mut from = pages.start;
+        while let Some((page, _, frame, _)) = self.cache.index.next_resident(from, pages.end) {
+            if let Some(frame) = Frame::from_raw(frame) {
+                return Some((page, frame));
+            }
+            from = page + 1;
+        }
+        None
+    }
+
+    /// Before a fork: everything that parent and child will both have gets one more holder.
+    pub(crate) fn share_with_child(&mut self) {
+        let mut at = 0;
+        while let Some(region) = self.regions.all().get(at).copied() {
+            at += 1;
+            if region.in_child == InChild::Copied {
+                // Other threads write on until their pages are protected.
+                let protected = self.protect_region(&region, true);
+                self.share_region(&region, protected);
+            }
+        }
+        self.cache.objects().share();
+        self.publish();
+    }
+
+    /// Write-protects a whole region. Not over the border of two mappings on kernels before 6.3.
+    fn protect_region(&self, region: &Region, protect: bool) -> bool {
+        let (start, bytes) = region.bytes();
+        self.uffd.write_protect(start, bytes, protect).is_ok()
+    }
+
+    fn protect_page(&self, page: u64, protect: bool) -> bool {
+        self.uffd.write_protect(page as usize * PAGE_BYTES, PAGE_BYTES, protect).is_ok()
+    }
+
+    fn share_region(&mut self, region: &Region, protected: bool) {
+        let mut from = region.start;
+        while let Some((page, turn, frame, heat)) = self.cache.index.next_resident(from, region.end)
+        {
+            from = page + 1;
+            if !protected && !self.protect_page(page, true) {
+                continue;
+            }
+            match Frame::from_raw(frame) {
+                // A void frame, or one with more holders than can be counted: its page is the process's own.
+                Some(frame) if !self.tables.frames.hold(frame) => self.leave_frame(page, frame),
+                Some(_) => continue,
+                None => {}
+            }
+            match ACCOUNT.share(&self.tables.frames) {
+                Some(frame) => {
+                    let shared = Entry::new(State::Resident { turn, frame: frame.raw() })
+                        .with_history(History { left: 0, heat });
+                    let entered = self.cache.index.set(page, shared);
+                    debug_assert!(entered, "a resident page has an entry");
+                    self.resident_pages -= 1;
+                    self.shared_pages += 1;
+                }
+                // No frame: each counts the page as its own.
+                None => {
+                    self.protect_page(page, false);
+                }
+            }
+        }
+    }
+
+    /// After a fork that failed: the holds of the child that is not there.
+    pub(crate) fn unshare_with_child(&mut self) {
+        for at in 0..self.regions.all().len() {
+            let region = self.regions.all()[at];
+            let mut from = region.start;
+            while region.in_child == InChild::Copied
+                && let Some((page, frame)) = self.next_shared(from..region.end)
+            {
+                ACCOUNT.leave_for_child(&self.tables.frames, frame);
+                from = page + 1;
+            }
+        }
+        self.cache.objects().leave_for_child();
+        self.publish();
+    }
+
+    /// In a child, which has no holds in what it did not get.
+    pub(crate) fn disown(&mut self, pages: Pages) {
+        let mut from = pages.start;
+        while let Some((page, _)) = self.next_shared(from..pages.end) {
+            self.set_frame(page, None);
+            self.shared_pages -= 1;
+            self.resident_pages += 1;
+            from = page + 1;
+        }
+    }
+
+    /// Protects the shared pages of a range that was registered again.
+    pub(crate) fn protect_shared(&mut self, region: &Region) {
+        if self.shared_pages == 0 {
+            return;
+        }
+        let protected = self.protect_region(region, true);
+        let mut from = region.start;
+        while let Some((page, _, frame, _)) = self.cache.index.next_resident(from, region.end) {
+            from = page + 1;
+            match Frame::from_raw(frame) {
+                None if protected => {
+                    self.protect_page(page, false);
+                }
+                Some(frame) if !protected && !self.protect_page(page, true) => {
+                    self.leave_frame(page, frame);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes a page out of its frame: it is this process's own. It is still write-protected.
+    fn leave_frame(&mut self, page: u64, frame: Frame) {
+        ACCOUNT.leave(&self.tables.frames, frame);
+        self.set_frame(page, None);
+        self.shared_pages -= 1;
+        self.resident_pages += 1;
+    }
+
+    /// What was resident at `page` is gone.
+    pub(crate) fn count_out(&mut self, page: u64) {
+        match self.frame_of(page) {
+            Some(frame) => {
+                ACCOUNT.leave(&self.tables.frames, frame);
+                self.shared_pages -= 1;
+            }
+            None => self.resident_pages -= 1,
+        }
+    }
+
+    /// A write to a page that is in a frame: the page becomes the process's own and can be written.
+    pub(crate) fn serve_write(&mut self, region: &Region, page: u64) {
+        if self.claim_run(page..region.end.min(page + CLAIMED_PAGES)) > 0 {
+            return;
+        }
+        self.make_room(1);
+        // Making room may have lifted it.
+        if let Some(frame) = self.frame_of(page) {
+            self.leave_frame(page, frame);
+            if !self.protect_page(page, false) {
+                self.fail(zpager_sys::Errno(14), page as usize * PAGE_BYTES);
+            }
+        }
+    }
+
+    /// Takes over the pages from the start of `pages` on that nobody else holds; gives how many.
+    fn claim_run(&mut self, pages: Pages) -> u64 {
+        let mut end = pages.start;
+        while end < pages.end
+            && let Some(frame) = self.frame_of(end)
+            && ACCOUNT.claim(&self.tables.frames, frame)
+        {
+            self.set_frame(end, None);
+            end += 1;
+        }
+        let claimed = end - pages.start;
+        self.shared_pages -= claimed;
+        self.resident_pages += claimed;
+        let (start, bytes) = (pages.start as usize * PAGE_BYTES, claimed as usize * PAGE_BYTES);
+        if claimed > 0 && self.uffd.write_protect(start, bytes, false).is_err() {
+            (pages.start..end).for_each(|page| {
+                self.protect_page(page, false);
+            });
+        }
+        claimed
+    }
+
+    /// Takes over everything that nobody else holds any more; gives how many pages.
+    pub(crate) fn claim_all(&mut self) -> u64 {
+        let mut claimed = 0;
+        for at in 0..self.regions.all().len() {
+            let region = self.regions.all()[at];
+            let mut from = region.start;
+            while self.shared_pages > 0
+                && let Some((page, _)) = self.next_shared(from..region.end)
+            {
+                let run = self.claim_run(page..region.end);
+                claimed += run;
+                from = page + run.max(1);
+            }
+        }
+        self.cache.objects().claim();
+        claimed
+    }
+
+    /// Makes the pages of a range the process's own, as the kernel will write them.
+    pub(crate) fn make_own(&mut self, pages: &Pages) {
+        if self.shared_pages == 0 {
+            return;
+        }
+        let mut from = pages.start;
+        while let Some((page, _)) = self.next_shared(from..pages.end) {
+            if let Some(region) = self.regions.find(page) {
+                self.serve_write(&Region { end: region.end.min(pages.end), ..region }, page);
+            }
+            from = page + 1;
+        }
+        self.publish();
+    }
+
+    /// In a child: notes what it holds, so that others can take it away should it be killed.
+    pub(crate) fn note_holds(&mut self) {
+        ACCOUNT.set_holds(self.tables.holds_of(self.control, self.slot));
+        for at in 0..self.regions.all().len() {
+            let region = self.regions.all()[at];
+            let mut from = region.start;
+            while let Some((page, frame)) = self.next_shared(from..region.end) {
+                ACCOUNT.holds().set(frame);
+                from = page + 1;
+            }
+        }
+        self.cache.objects().note_holds();
+    }
+
+    /// Asks the relative that holds most for room; true once there is enough.
+    pub(crate) fn ask_relative(&mut self, bytes: i64) -> bool {
+        let Some(relative) = self.richest_relative() else {
+            self.asked_in_vain += 1;
+            return false;
+        };
+        let held_bytes = relative.held_bytes();
+        relative.give_back.store(1, Relaxed);
+        signal::queue(relative.pid.load(Relaxed), signal::SIGSYS, GIVE_BACK);
+        for _ in 0..NAPS_MAX {
+            process::nap(NAP_NANOSECONDS);
+            if self.is_asked() {
+                self.give_back();
+            }
+            if self.room_bytes() >= bytes {
+                return true;
+            }
+            if relative.give_back.load(Relaxed) == 0 {
+                break;
+            }
+        }
+        // Less may be pages that others have too.
+        self.asked_in_vain += u32::from(relative.held_bytes() >= held_bytes);
+        false
+    }
+
+    /// Waits for a while until relatives have given room, by ending most of all.
+    pub(crate) fn wait_for_room(&mut self, bytes: i64) {
+        for nap in 0..BIRTH_NAPS_MAX {
+            let room_bytes = self.room_bytes();
+            let is_long = nap >= BIRTH_NAPS_MIN && room_bytes >= 0;
+            if room_bytes >= bytes || is_long || self.control.processes.count() <= 1 {
+                return;
+            }
+            process::nap(BIRTH_NAP_NANOSECONDS);
+            if self.is_asked() {
+                self.give_back();
+            }
+        }
+    }
+
+    /// Whether a relative or the supervisor wants room from this process.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.slot.give_back.load(Relaxed) != 0
+    }
+
+    /// The relative with most to give. Of many only what is their own counts: what they share, all
+    /// of them would have to give.
+    fn richest_relative(&self) -> Option<&'static ProcessSlot> {
+        let is_many = self.control.processes.count() > self.holders_few();
+        let bytes = |slot: &ProcessSlot| match is_many {
+            true => slot.resident_bytes.load(Relaxed),
+            false => slot.held_bytes(),
+        };
+        let others =
+            self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot));
+        let free = others.filter(|slot| slot.give_back.load(Relaxed) == 0);
+        let richest = free.max_by_key(|slot| bytes(slot))?;
+        (bytes(richest) >= ASKED_BYTES_MIN).then_some(richest)
+    }
 }

@@ -18,7 +18,7 @@ use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, dispatch, process, signal};
 use zpager_wire::{EventKind, ProcessSlot};
 
-use crate::account::{Published, count};
+use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
 use crate::hold::pages_of;
 use crate::process::Process;
@@ -164,7 +164,6 @@ impl Process {
 
     /// A child with a copy of this memory. Gives what the call returns, in both.
     fn fork(&mut self, thread: &mut Thread, context: &mut Context, wanted: &Wanted) -> isize {
-        self.cache.share_spilled(0, PAGE_NUMBER_END);
         let registers = &context.registers;
         let mut arguments = registers.arguments();
         let mut args = [0usize; ARGS_WORDS];
@@ -183,6 +182,11 @@ impl Process {
         } else if registers.rax == nr::__NR_clone as usize {
             arguments[1] = 0;
         }
+        self.make_room_bytes(CHILD_BYTES);
+        self.wait_for_room(CHILD_BYTES);
+        // From here to the fork no page may leave.
+        self.cache.share_spilled(0, PAGE_NUMBER_END);
+        self.share_with_child();
         // SAFETY: without CLONE_VM the child has its own copy of everything, this stack included.
         let result = unsafe { syscall::call(registers.rax as u32, arguments) };
         match result {
@@ -192,7 +196,10 @@ impl Process {
                 }
                 self.begin_as_child(thread);
             }
-            error if error < 0 => self.cache.unshare_spilled(0, PAGE_NUMBER_END),
+            error if error < 0 => {
+                self.unshare_with_child();
+                self.cache.unshare_spilled(0, PAGE_NUMBER_END);
+            }
             _ => {}
         }
         result
@@ -202,15 +209,15 @@ impl Process {
     fn begin_as_child(&mut self, thread: &mut Thread) {
         self.pid = process::pid();
         self.slot = claim_slot(self.control, self.pid);
-        self.shared_bytes = self.all_bytes();
-        self.published = Published::of_child();
+        self.is_child = true;
+        self.published = Published::default();
         count(&self.control.counters.managed_processes, 1);
         thread.pid = self.pid;
         thread.tid.store(process::tid(), Relaxed);
         self.threads.keep_only(thread);
         // First, as there may be no other descriptor left.
         self.uffd.fd().close();
-        match open_userfaultfd(self.lift) {
+        match open_userfaultfd() {
             Ok(uffd) => self.uffd = uffd,
             Err(error) => self.fail(error, 0),
         }
@@ -218,7 +225,17 @@ impl Process {
             self.fail(error, self.staging.start());
         }
         self.register_copies();
+        self.empty_buffers();
+        self.note_holds();
+        self.publish();
         self.arm(thread);
+    }
+
+    /// Buffers of the pager are empty between two calls; the child's cost RAM once they are used.
+    fn empty_buffers(&mut self) {
+        self.cache.become_copy();
+        self.incoming.release(0, self.incoming.bytes());
+        self.incoming_pages_max = 0;
     }
 
     /// Registers what the child has a copy of, and forgets what it has not.
@@ -227,12 +244,14 @@ impl Process {
         while let Some(region) = self.regions.first_part(&(from..PAGE_NUMBER_END)) {
             from = region.end;
             match region.in_child {
-                InChild::Copied => self.register_again(&region.pages()),
+                InChild::Copied => self.register_again(&region),
                 InChild::Wiped => {
+                    self.disown(region.pages());
                     self.forget(region.pages());
-                    self.register_again(&region.pages());
+                    self.register_again(&region);
                 }
                 InChild::Dropped => {
+                    self.disown(region.pages());
                     self.forget(region.pages());
                     if !self.regions.remove(region.pages()) {
                         self.fail(EAGAIN, 0);

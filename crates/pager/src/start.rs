@@ -18,7 +18,7 @@ use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
-use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind};
+use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind, Tables};
 
 use crate::account::{Published, count};
 use crate::hold::pages_of;
@@ -26,6 +26,7 @@ use crate::maps::{self, Kind};
 use crate::own::{Own, SwapFile};
 use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, PROCESS, Process};
 use crate::regions::Regions;
+use crate::sharing::ACCOUNT;
 use crate::spawn::claim_slot;
 use crate::threads::{Thread, Threads};
 use crate::unmanage::MANAGED_BYTES_MIN;
@@ -94,9 +95,11 @@ pub unsafe fn load(image: Image) {
     let entry = crate::assembly::enter as *const () as usize;
     control.entry_offset.store((entry - image.start) as u64, Release);
     let pid = process::pid();
+    // SAFETY: the supervisor's mapping, mapped as a whole.
+    let tables = unsafe { Tables::behind(control) };
     // What this process held before it began this program is gone.
     control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid).for_each(|slot| {
-        slot.retire(&control.usage);
+        control.retire(&tables, slot);
     });
     if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
         let pointer = thread_pointer();
@@ -117,14 +120,15 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// Maps the run's control block, which the environment names.
+/// Maps the run's control block, which the environment names, with its tables.
 fn find_control() -> Option<&'static Control> {
     let mut path = [0u8; PATH_BYTES];
     read_variable(CONTROL_VARIABLE.as_bytes(), &mut path)?;
     // SAFETY: this is `load`, before anything else runs here.
     unsafe { CONTROL_PATH = path };
     let file = Fd::open(&path, nr::O_RDWR).ok()?;
-    let base = file.map_shared(size_of::<Control>());
+    let bytes = file.length_bytes().unwrap_or(0);
+    let base = file.map_shared(bytes.max(size_of::<Control>()));
     file.close();
     // SAFETY: the supervisor keeps the file that long and initialised; all that changes in it is atomic.
     let control = unsafe { &*base.ok()?.cast::<Control>().cast_const() };
@@ -196,8 +200,8 @@ pub(crate) extern "C" fn entered(
 }
 
 /// Opens a userfaultfd where programs seldom look.
-pub(crate) fn open_userfaultfd(lift: Lift) -> Result<Userfaultfd, Errno> {
-    limits::with_descriptors(|least| Userfaultfd::open(least, lift == Lift::Copy))
+pub(crate) fn open_userfaultfd() -> Result<Userfaultfd, Errno> {
+    limits::with_descriptors(Userfaultfd::open)
 }
 
 /// Takes the whole process into management.
@@ -242,11 +246,16 @@ fn build(
     let (uffd, lift) = register_staging(&staging, wanted)?;
     let hard_bytes = limits::hard_bytes().unwrap_or(u64::MAX) as usize;
     let pool_bytes_max = (settings.budget_bytes as usize).min(hard_bytes / POOL_PART);
-    let cache = Cache::new(Own, codec, pool_bytes_max, store).ok_or(ENOMEM)?;
+    // SAFETY: the supervisor's mapping, which `load` has mapped as a whole.
+    let tables = unsafe { Tables::behind(control) };
+    let own = Own { frames: tables.frames };
+    let cache = Cache::new(own, codec, pool_bytes_max, store).ok_or(ENOMEM)?;
     let pid = process::pid();
+    let slot = claim_slot(control, pid);
+    ACCOUNT.set_holds(tables.holds_of(control, slot));
     *place = Some(Process {
         control,
-        slot: claim_slot(control, pid),
+        slot,
         image,
         pid,
         uffd,
@@ -259,8 +268,12 @@ fn build(
         spill_ticks: 0,
         threads: Threads::new(hard_bytes / THREADS_PART)?,
         resident_pages: 0,
-        shared_bytes: 0,
-        entries_until_recount: 0,
+        tables,
+        shared_pages: 0,
+        asked_in_vain: 0,
+        starved_pause: 0,
+        starved_turns: 0,
+        is_child: false,
         incoming_pages_max: 0,
         published: Published::default(),
         staging,
@@ -284,15 +297,10 @@ fn sampler(budget_bytes: u64) -> Result<Sampler<'static>, Errno> {
 
 /// Opens the way of lifting that the kernel has.
 fn register_staging(staging: &Mapping, wanted: Lift) -> Result<(Userfaultfd, Lift), Errno> {
-    let uffd = open_userfaultfd(wanted)?;
+    let uffd = open_userfaultfd()?;
     let can_move = uffd.register(staging.start(), staging.bytes())?;
-    if wanted == Lift::Move && !can_move {
-        uffd.fd().close();
-        let uffd = open_userfaultfd(Lift::Copy)?;
-        uffd.register(staging.start(), staging.bytes())?;
-        return Ok((uffd, Lift::Copy));
-    }
-    Ok((uffd, wanted))
+    let lift = if can_move { wanted } else { Lift::Copy };
+    Ok((uffd, lift))
 }
 
 /// The run's swap file and the map of its clusters, by way of the supervisor's descriptors.

@@ -12,7 +12,7 @@ use zpager_policy::{Age, Found, Residents, Shares, Step};
 use zpager_sys::processor::ticks;
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, PAGE_BYTES};
-use zpager_wire::EventKind;
+use zpager_wire::{EventKind, Frame};
 
 use crate::account::count;
 use crate::process::{BATCH_PAGES, Lift, Process};
@@ -29,16 +29,39 @@ const OLDEST_MAX: usize = 1024;
 /// Over the budget by this much, the user is told.
 const EXCESS_BYTES: i64 = 1 << 20;
 
+/// Pages that a process keeps of its own, and of those in frames, when a relative needs room: what
+/// one instruction and one call may need.
+const PAGES_MIN: u64 = 32;
+/// Most holders of a page that is given for the RAM that it takes less compressed.
+const HOLDERS_FEW_MAX: u32 = 8;
+/// Batches of pages in frames that are given in vain before something else is tried.
+const TURNS_MAX: u32 = 16;
+/// Needs of room after one in vain that are left as they are: the run may need more than its budget,
+/// and a process that goes on may end.
+const STARVED_TURNS_MAX: u32 = 64;
+
 const ENOENT: Errno = Errno(2);
 const EAGAIN: Errno = Errno(11);
 const EBUSY: Errno = Errno(16);
 
 /// What the clock may look at.
-struct View<'a>(&'a Process);
+struct View<'a> {
+    process: &'a Process,
+    pages: Whose,
+}
+
+/// Which pages leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The process's own: RAM is gained at once.
+    Own,
+    /// Those that are in frames with at most so many holders: RAM is gained when the last gives them.
+    Shared(u32),
+}
 
 impl Residents for View<'_> {
     fn next(&self, from: u64) -> Found {
-        let process = self.0;
+        let process = self.process;
         let mut at = process.regions.first_after(from);
         let mut from = from;
         while let Some(region) = process.regions.all().get(at) {
@@ -49,7 +72,8 @@ impl Residents for View<'_> {
             }
             match process.cache.index.next_resident(from, region.end) {
                 None => at += 1,
-                Some((page, mark, heat)) => match process.hold_end(page) {
+                Some((page, _, frame, _)) if !self.wants(frame) => from = page + 1,
+                Some((page, mark, _, heat)) => match process.hold_end(page) {
                     Some(end) => from = end,
                     None => return Found::Page(page, Age { mark, heat }),
                 },
@@ -62,7 +86,20 @@ impl Residents for View<'_> {
     }
 
     fn count(&self) -> u64 {
-        self.0.resident_pages
+        match self.pages {
+            Whose::Own => self.process.resident_pages,
+            Whose::Shared(_) => self.process.shared_pages,
+        }
+    }
+}
+
+impl View<'_> {
+    fn wants(&self, frame: u32) -> bool {
+        match (self.pages, Frame::from_raw(frame)) {
+            (Whose::Own, None) => true,
+            (Whose::Shared(most), Some(frame)) => self.process.tables.frames.holders(frame) <= most,
+            _ => false,
+        }
     }
 }
 
@@ -82,22 +119,73 @@ impl Process {
     }
 
     pub(crate) fn make_room_bytes(&mut self, bytes: i64) {
+        if self.give_until(bytes) {
+            return;
+        }
+        self.slot.starved.fetch_add(1, Relaxed);
+        if self.starved_pause > 0 {
+            self.starved_pause -= 1;
+        } else if self.share_out(bytes) {
+            self.starved_turns = 0;
+            return;
+        } else {
+            self.starved_turns = (self.starved_turns * 2).clamp(1, STARVED_TURNS_MAX);
+            self.starved_pause = self.starved_turns;
+        }
+        let alone = self.control.processes.count() <= 1;
+        if alone && self.room_bytes() < -EXCESS_BYTES {
+            self.note(EventKind::BudgetExceeded, (-self.room_bytes()) as u64, 0);
+        }
+    }
+
+    /// Gives pages that relatives have too, while they do the same; true once there is room.
+    fn share_out(&mut self, bytes: i64) -> bool {
+        let few = self.holders_few();
+        for _ in 0..TURNS_MAX {
+            // Relatives give the same pages: their clocks' hands were together at the fork.
+            let gave = self.give_shared(few);
+            let was = self.asked_in_vain;
+            if self.ask_relative(bytes) || self.give_until(bytes) {
+                return true;
+            }
+            if !gave && self.asked_in_vain > was {
+                break;
+            }
+        }
+        self.cache.has_store() && self.give_shared(u32::MAX) && self.give_until(bytes)
+    }
+
+    /// Gives what this process can until there is room; false when that is not enough.
+    fn give_until(&mut self, bytes: i64) -> bool {
         let mut futile = 0;
         for _ in 0..STEPS_MAX {
             self.publish();
             if self.room_bytes() >= bytes {
-                return;
+                return true;
             }
-            futile = if self.give() { 0 } else { futile + 1 };
+            let gave = self.give() || self.claim_all() > 0;
+            futile = if gave { 0 } else { futile + 1 };
             if futile == FUTILE_MAX {
                 break;
             }
         }
-        self.slot.starved.fetch_add(1, Relaxed);
-        let alone = self.control.processes.in_use().count() <= 1;
-        if alone && self.room_bytes() < -EXCESS_BYTES {
-            self.note(EventKind::BudgetExceeded, (-self.room_bytes()) as u64, 0);
+        false
+    }
+
+    /// As many compressed copies of a page take less than the page.
+    pub(crate) fn holders_few(&self) -> u32 {
+        let pages_bytes = self.cache.pooled_pages() * PAGE_BYTES;
+        match pages_bytes / self.cache.pool_bytes().max(1) {
+            0 => HOLDERS_FEW_MAX / 2,
+            ratio => (ratio as u32 - 1).min(HOLDERS_FEW_MAX),
         }
+    }
+
+    /// Gives pages that relatives have too, as far as they are not all that the process has.
+    fn give_shared(&mut self, most_holders: u32) -> bool {
+        let gave = self.shared_pages > PAGES_MIN && self.swap_out(Whose::Shared(most_holders)) > 0;
+        self.publish();
+        gave
     }
 
     /// One step towards room; false when it gave nothing.
@@ -108,14 +196,18 @@ impl Process {
             self.split.move_border(&shares, &self.sampler, oldest);
         }
         match self.split.next_step(&shares) {
-            Step::SwapOut => self.swap_out_batch() > 0 || self.spill(),
+            Step::SwapOut => self.swap_out(Whose::Own) > 0 || self.spill(),
             // Without the store it is as if there were none: rather too much RAM than no progress.
             Step::Spill => {
                 let without = Shares { has_store: false, ..shares };
                 self.spill()
-                    || self.split.next_step(&without) == Step::SwapOut && self.swap_out_batch() > 0
+                    || self.split.next_step(&without) == Step::SwapOut
+                        && self.swap_out(Whose::Own) > 0
             }
-            Step::Nothing => false,
+            // A relative needs it more.
+            Step::Nothing => {
+                self.is_asked() && self.resident_pages > PAGES_MIN && self.swap_out(Whose::Own) > 0
+            }
         }
     }
 
@@ -181,10 +273,10 @@ impl Process {
     }
 
     /// Swaps out a batch of pages; gives how many.
-    pub(crate) fn swap_out_batch(&mut self) -> usize {
+    fn swap_out(&mut self, pages: Whose) -> usize {
         let mut victims = [0; LIFT_PAGES];
         let mut clock = self.clock;
-        let chosen = clock.take(&View(self), &mut victims);
+        let chosen = clock.take(&View { process: self, pages }, &mut victims);
         self.clock = clock;
         let mut lifted = [0; LIFT_PAGES];
         let mut count_lifted = 0;
@@ -212,7 +304,7 @@ impl Process {
         lifted: &mut [u64],
         staged: usize,
     ) -> usize {
-        if self.lift == Lift::Copy || !region.is_writable() {
+        if self.lift == Lift::Copy || !region.is_writable() || self.frame_of(pages[0]).is_some() {
             return self.lift_by_copy(region, pages, lifted, staged);
         }
         let mut done = 0;
@@ -252,7 +344,8 @@ impl Process {
         came
     }
 
-    /// The way of kernels without `UFFDIO_MOVE`, and of memory that nobody can write.
+    /// The way of kernels without `UFFDIO_MOVE`, of memory that nobody can write, and of pages in
+    /// frames, which are write-protected already and never moved while another process has them.
     fn lift_by_copy(
         &mut self,
         region: &Region,
@@ -262,11 +355,17 @@ impl Process {
     ) -> usize {
         let source = pages[0] as usize * PAGE_BYTES;
         let bytes = pages.len() * PAGE_BYTES;
-        if region.is_writable() && self.uffd.write_protect(source, bytes, true).is_err() {
+        let is_shared = self.frame_of(pages[0]).is_some();
+        if region.is_writable()
+            && !is_shared
+            && self.uffd.write_protect(source, bytes, true).is_err()
+        {
             pages.iter().for_each(|&page| self.rejuvenate(page));
             return 0;
         }
         let target = self.staging.start() + staged * PAGE_BYTES;
+        // Twice there for a moment.
+        self.control.usage.note_peak(bytes as u64);
         // SAFETY: the source is resident, readable and cannot be written while the lock is held;
         // staging is empty there; after the copy its pages are dropped, and faults on them wait.
         let dropped = unsafe {
@@ -276,7 +375,9 @@ impl Process {
         if !dropped {
             // Locked memory, or none to copy to: it stays.
             self.staging.release(staged * PAGE_BYTES, bytes);
-            let _ = self.uffd.write_protect(source, bytes, false);
+            if !is_shared {
+                let _ = self.uffd.write_protect(source, bytes, false);
+            }
             pages.iter().for_each(|&page| self.rejuvenate(page));
             return 0;
         }
@@ -286,7 +387,8 @@ impl Process {
 
     /// A page that cannot leave now is not asked again for a while.
     fn rejuvenate(&mut self, page: u64) {
-        let entry = Entry::new(State::Resident { turn: self.clock.mark() });
+        let frame = self.frame_of(page).map_or(0, Frame::raw);
+        let entry = Entry::new(State::Resident { turn: self.clock.mark(), frame });
         let entered = self.cache.index.set(page, entry);
         debug_assert!(entered, "a resident page has an entry");
     }
@@ -298,6 +400,7 @@ impl Process {
         let (mut out, mut filled, mut raw, mut compressed, mut bytes) = (0, 0, 0, 0, 0);
         for (place, &page) in lifted.iter().enumerate() {
             let heat = self.cache.index.get(page).history().heat;
+            self.count_out(page);
             match self.cache.swap_out(page, &staging[place]) {
                 Placed::SameFilled => filled += 1,
                 Placed::Incompressible => raw += 1,
@@ -306,7 +409,6 @@ impl Process {
                     bytes += len;
                 }
                 Placed::NoRoom => {
-                    self.resident_pages -= 1;
                     let emptied = self.cache.index.set(page, Entry::ABSENT);
                     debug_assert!(emptied, "clearing needs no room");
                     self.put(page, staging[place].0.as_ptr(), 1, &[heat; BATCH_PAGES]);
@@ -314,8 +416,6 @@ impl Process {
                 }
             }
             self.remember(page, heat);
-            self.resident_pages -= 1;
-            self.shared_bytes = self.shared_bytes.saturating_sub(PAGE_BYTES);
             out += 1;
         }
         count(&counters.swapped_out_pages, out);
@@ -339,9 +439,13 @@ impl Process {
 
     /// Gives pages back until the run fits its budget, because the supervisor asked.
     pub(crate) fn give_back(&mut self) {
-        self.slot.give_back.store(0, Relaxed);
         // Room for others to go on with, not only to stop exceeding.
-        self.make_room_bytes((BATCH_PAGES * PAGE_BYTES * 4) as i64);
+        let bytes = (BATCH_PAGES * PAGE_BYTES * 4) as i64;
+        let mut turns = 0;
+        while !self.give_until(bytes) && turns < TURNS_MAX && self.give_shared(self.holders_few()) {
+            turns += 1;
+        }
+        self.slot.give_back.store(0, Relaxed);
     }
 }
 

@@ -169,6 +169,14 @@ impl Threads {
         (0..self.count).map(|at| self.block(at)).filter(|thread| thread.tid.load(Relaxed) != NOBODY)
     }
 
+    /// Whether no other thread is in use, or may come to be.
+    pub(crate) fn is_alone(&self, thread: &Thread) -> bool {
+        (0..self.count).all(|at| {
+            let other = self.block(at);
+            core::ptr::eq(other, thread) || is_free(other)
+        })
+    }
+
     /// After a fork: only `survivor` is left.
     pub(crate) fn keep_only(&mut self, survivor: &Thread) {
         for thread in self.live() {

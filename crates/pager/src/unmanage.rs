@@ -10,7 +10,7 @@ use zpager_sys::syscall::{checked, nr};
 
 use crate::hold::pages_of;
 use crate::process::Process;
-use crate::regions::Pages;
+use crate::regions::{Pages, Region};
 
 /// Memory in smaller pieces is not worth its region.
 pub(crate) const MANAGED_BYTES_MIN: usize = 64 * 1024;
@@ -44,11 +44,12 @@ impl Process {
     }
 
     /// Registers a managed range again, after the kernel moved or copied it.
-    pub(crate) fn register_again(&mut self, pages: &Pages) {
-        let (start, bytes) = bytes_of(pages);
+    pub(crate) fn register_again(&mut self, region: &Region) {
+        let (start, bytes) = region.bytes();
         if let Err(error) = self.uffd.register(start, bytes) {
             self.fail(error, start);
         }
+        self.protect_shared(region);
     }
 
     /// Notes which pages of a managed range are there already.

@@ -91,7 +91,7 @@ impl<S: Space> SizeClasses<S> {
             return None;
         }
         Some(Self {
-            objects: source.reserve(pages * PAGE_BYTES)?,
+            objects: source.reserve_objects(pages * PAGE_BYTES)?,
             runs: Runs::reserve(source, pages)?,
             slabs: Slabs::reserve(source, pages)?,
             stocks: [Stock::EMPTY; CLASSES],
@@ -289,6 +289,11 @@ impl<S: Space> SizeClasses<S> {
         self.slabs.push(to, slab);
     }
 
+    /// Where the objects lie.
+    pub fn objects(&self) -> &S {
+        &self.objects
+    }
+
     /// Checks that a stretch lies in the object space and gives its address.
     #[inline]
     fn address(&self, offset_bytes: usize, len: usize) -> *mut u8 {
@@ -305,6 +310,7 @@ impl<S: Space> Pool for SizeClasses<S> {
         let (slab, listed) = self.roomy_slab(class_index)?;
         let offset_bytes = self.take_slot(class_index, slab, listed);
         let address = self.address(offset_bytes, bytes.len());
+        self.objects.before_write(offset_bytes, bytes.len());
         // SAFETY: the stretch lies in the object space, which belongs to self alone, so nobody
         // else reads or writes it and `bytes` lies elsewhere.
         unsafe { address.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
@@ -373,6 +379,7 @@ impl<S: Space> Pool for SizeClasses<S> {
         let roomy_slab = self.stocks[class_index].partial.head()?;
         let to_bytes = self.take_slot(class_index, roomy_slab, true);
         let (from, to) = (self.address(from_bytes, len), self.address(to_bytes, len));
+        self.objects.before_write(to_bytes, len);
         // SAFETY: both stretches lie in the object space, which belongs to self alone; they are
         // different slots, so they do not overlap.
         unsafe { to.copy_from_nonoverlapping(from, len) }

@@ -17,6 +17,8 @@ pub unsafe trait Space {
     fn bytes(&self) -> usize;
     /// Gives the RAM of a part back. `offset` and `bytes` are multiples of 4096 within the stretch.
     fn release(&self, offset: usize, bytes: usize);
+    /// Told before a part of the stretch is written that [`SpaceSource::reserve_objects`] gave.
+    fn before_write(&self, _offset: usize, _bytes: usize) {}
 }
 
 /// A source of [`Space`].
@@ -25,6 +27,11 @@ pub trait SpaceSource {
     type Space: Space;
     /// Sets aside `bytes` (rounded up to 4096) of address space; `None` when there is none.
     fn reserve(&self, bytes: usize) -> Option<Self::Space>;
+    /// The same for what a pool keeps its objects in. Most of the RAM is there, so a source may
+    /// want to know of every write.
+    fn reserve_objects(&self, bytes: usize) -> Option<Self::Space> {
+        self.reserve(bytes)
+    }
 }
 
 #[cfg(any(test, feature = "heap"))]

@@ -34,6 +34,13 @@ pub fn pause_ms(milliseconds: u64) {
     let _ = unsafe { checked(nr::__NR_nanosleep, [time.as_ptr() as usize, 0]) };
 }
 
+/// Sleeps for less than a second.
+pub fn nap(nanoseconds: u64) {
+    let moment = [0u64, nanoseconds];
+    // SAFETY: the kernel only reads the two words.
+    let _ = unsafe { checked(nr::__NR_nanosleep, [moment.as_ptr() as usize, 0]) };
+}
+
 /// Ends the process.
 pub fn exit_group(status: i32) -> ! {
     loop {

@@ -264,6 +264,19 @@ pub fn pending() -> Mask {
     set
 }
 
+/// Sends `signal` with `value` to a process, as sigqueue(3) does. Not at all where that is not allowed.
+pub fn queue(pid: i32, signal: u32, value: usize) {
+    const SI_QUEUE: i32 = -1;
+    // SAFETY: plain numbers.
+    let none: Info = unsafe { core::mem::zeroed() };
+    let mut info = Info { signal: signal as i32, code: SI_QUEUE, ..none };
+    info.words[0] = crate::process::pid() as usize;
+    info.words[1] = value;
+    let arguments = [pid as usize, signal as usize, (&raw const info) as usize];
+    // SAFETY: the kernel only reads the information.
+    let _ = unsafe { checked(nr::__NR_rt_sigqueueinfo, arguments) };
+}
+
 /// Takes a signal away that is pending for the calling thread and blocked.
 pub fn discard(signal: u32) {
     let mask = only(signal);

@@ -27,23 +27,19 @@ const MOVE_BIT: u32 = 5;
 #[derive(Debug, Clone, Copy)]
 pub struct Userfaultfd {
     fd: Fd,
-    /// Registered with write-protection instead of `UFFDIO_MOVE`.
-    write_protects: bool,
 }
 
 impl Userfaultfd {
-    /// Opens one at a descriptor of at least `least_fd`. With `write_protects`,
-    /// regions can be write-protected.
+    /// Opens one at a descriptor of at least `least_fd`.
     ///
     /// # Errors
     /// `ENOSYS`, `EPERM` where it may not be used, `EINVAL` where the kernel is too old.
-    pub fn open(least_fd: usize, write_protects: bool) -> Result<Self, Errno> {
+    pub fn open(least_fd: usize) -> Result<Self, Errno> {
         let flags = nr::O_CLOEXEC as usize | nr::O_NONBLOCK as usize | UFFD_USER_MODE_ONLY;
         // SAFETY: opens a descriptor.
         let fd = Fd(unsafe { checked(nr::__NR_userfaultfd, [flags]) }? as i32).moved_up(least_fd);
-        let wanted = FEATURE_SIGBUS | if write_protects { FEATURE_WRITE_PROTECT } else { 0 };
-        let mut api = [API, wanted, 0];
-        let this = Userfaultfd { fd, write_protects };
+        let mut api = [API, FEATURE_SIGBUS | FEATURE_WRITE_PROTECT, 0];
+        let this = Userfaultfd { fd };
         // SAFETY: the struct uffdio_api is three words.
         unsafe { this.ioctl(UFFDIO_API, api.as_mut_ptr()) }?;
         Ok(this)
@@ -66,7 +62,7 @@ impl Userfaultfd {
     /// # Errors
     /// `EINVAL` where the range is not private anonymous memory, `EBUSY` where another has it.
     pub fn register(&self, start: usize, bytes: usize) -> Result<bool, Errno> {
-        let mode = MODE_MISSING | if self.write_protects { MODE_WRITE_PROTECT } else { 0 };
+        let mode = MODE_MISSING | MODE_WRITE_PROTECT;
         let mut argument = [start as u64, bytes as u64, mode, 0];
         // SAFETY: the struct uffdio_register is four words; absent pages of the range are served from now on.
         unsafe { self.ioctl(UFFDIO_REGISTER, argument.as_mut_ptr()) }?;

@@ -1,5 +1,6 @@
 //! What the `zpager` command and the agents inside the programs share: one
-//! mapping, [`Control`], made by the command and mapped by every agent.
+//! mapping, [`Control`] and behind it [`Tables`], made by the command
+//! and mapped by every agent.
 //!
 //! The command writes [`Settings`] before the first program starts; after that
 //! they never change. Everything else is atomics, each of which stands alone:
@@ -13,9 +14,11 @@
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 mod counters;
+mod frames;
 mod processes;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
+pub use frames::{Frame, Frames, Holds, Left, Tables};
 pub use processes::{MAX_PROCESSES, ProcessSlot, Processes, Request};
 
 /// First word of [`Control`].
@@ -80,8 +83,8 @@ pub struct Settings {
     pub store_direct: u8,
 }
 
-/// The shared mapping.
-#[repr(C)]
+/// The shared mapping, and behind it [`Tables`].
+#[repr(C, align(8))]
 #[derive(Debug)]
 pub struct Control {
     /// [`MAGIC`].
@@ -103,14 +106,18 @@ pub struct Control {
     pub events: Events,
     /// The processes that hold bytes of the budget.
     pub processes: Processes,
+    /// Where free frames are likely.
+    pub frames_hint: AtomicU32,
 }
 
 /// Physical bytes held, and the highest values seen.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Usage {
-    /// Resident pages of managed memory.
+    /// Resident pages of managed memory that are one process's own.
     pub resident_bytes: AtomicU64,
+    /// Pages, resident ones and those of pools, that processes share since a fork: each once.
+    pub shared_bytes: AtomicU64,
     /// Memory of the pools, with what they waste.
     pub pool_bytes: AtomicU64,
     /// Payload of the pools: sum of the compressed sizes in RAM.
@@ -121,7 +128,7 @@ pub struct Usage {
     pub managed_bytes: AtomicU64,
     /// Highest sum of resident, pool and metadata bytes.
     pub peak_bytes: AtomicU64,
-    /// Highest `resident_bytes`.
+    /// Highest sum of `resident_bytes` and `shared_bytes`.
     pub peak_resident_bytes: AtomicU64,
     /// Highest `pool_bytes`.
     pub peak_pool_bytes: AtomicU64,
@@ -132,9 +139,10 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Resident, pool and metadata bytes of all processes together.
+    /// Resident, shared, pool and metadata bytes of all processes together.
     pub fn total_bytes(&self) -> u64 {
         self.resident_bytes.load(Relaxed)
+            + self.shared_bytes.load(Relaxed)
             + self.pool_bytes.load(Relaxed)
             + self.metadata_bytes.load(Relaxed)
     }
@@ -142,7 +150,6 @@ impl Usage {
     /// Raises the peaks to the present values.
     pub fn note_peaks(&self) {
         let pairs = [
-            (&self.resident_bytes, &self.peak_resident_bytes),
             (&self.pool_bytes, &self.peak_pool_bytes),
             (&self.metadata_bytes, &self.peak_metadata_bytes),
             (&self.managed_bytes, &self.peak_managed_bytes),
@@ -150,7 +157,14 @@ impl Usage {
         for (now, peak) in pairs {
             raise(peak, now.load(Relaxed));
         }
-        raise(&self.peak_bytes, self.total_bytes());
+        let resident = self.resident_bytes.load(Relaxed) + self.shared_bytes.load(Relaxed);
+        raise(&self.peak_resident_bytes, resident);
+        self.note_peak(0);
+    }
+
+    /// Raises the peak of the total to its present value and `more_bytes` that are gone in a moment.
+    pub fn note_peak(&self, more_bytes: u64) {
+        raise(&self.peak_bytes, self.total_bytes() + more_bytes);
     }
 }
 
@@ -174,7 +188,20 @@ impl Control {
             counters: Counters::default(),
             events: Events::default(),
             processes: Processes::default(),
+            frames_hint: AtomicU32::new(0),
         }
+    }
+
+    /// Bytes of the whole mapping of a run with this budget.
+    pub const fn mapping_bytes(budget_bytes: u64) -> usize {
+        size_of::<Control>() + frames::tables_bytes(budget_bytes)
+    }
+
+    /// Gives back all that the process of a slot had, and the slot. The process has ended, is about
+    /// to, or has become another program.
+    pub fn retire(&self, tables: &Tables<'_>, slot: &ProcessSlot) {
+        tables.leave_all(tables.holds_of(self, slot), &self.usage);
+        self.processes.retire(slot, &self.usage);
     }
 
     /// Whether the mapping was made by a command of this version.

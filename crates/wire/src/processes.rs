@@ -4,8 +4,8 @@
 //! [`Usage`](crate::Usage) in it, so that the supervisor can take the share
 //! back when the process was killed and could not do it itself.
 //!
-//! Invariant: at rest, a field of `Usage` is the sum of that field over the
-//! slots. A slot is claimed by the process itself, by its id, and freed by the
+//! Invariant: at rest, a field of `Usage` but `shared_bytes` is the sum of that field
+//! over the slots. A slot is claimed by the process itself, by its id, and freed by the
 //! process at its end or by the supervisor once the process is gone.
 
 use core::sync::atomic::{
@@ -28,6 +28,8 @@ pub struct ProcessSlot {
     pub give_back: AtomicU32,
     /// Share of `Usage::resident_bytes`.
     pub resident_bytes: AtomicU64,
+    /// Pages that it shares with relatives; not its part of `Usage::shared_bytes`, which has none.
+    pub shared_bytes: AtomicU64,
     /// Share of `Usage::pool_bytes`.
     pub pool_bytes: AtomicU64,
     /// Share of `Usage::payload_bytes`.
@@ -89,6 +91,7 @@ impl ProcessSlot {
             pid: no_process(),
             give_back: AtomicU32::new(0),
             resident_bytes: AtomicU64::new(0),
+            shared_bytes: AtomicU64::new(0),
             pool_bytes: AtomicU64::new(0),
             payload_bytes: AtomicU64::new(0),
             metadata_bytes: AtomicU64::new(0),
@@ -104,20 +107,52 @@ impl ProcessSlot {
 #[derive(Debug)]
 pub struct Processes {
     slots: [ProcessSlot; MAX_PROCESSES],
+    /// Slots in use.
+    count: AtomicU32,
 }
 
 impl Default for Processes {
     fn default() -> Self {
-        Processes { slots: core::array::from_fn(|_| ProcessSlot::default()) }
+        Processes {
+            slots: core::array::from_fn(|_| ProcessSlot::default()),
+            count: AtomicU32::new(0),
+        }
     }
 }
 
 impl Processes {
     /// Claims a slot for `pid`; `None` when all are taken.
     pub fn claim(&self, pid: i32) -> Option<&ProcessSlot> {
-        self.slots
-            .iter()
-            .find(|slot| slot.pid.compare_exchange(NO_PROCESS, pid, AcqRel, Relaxed).is_ok())
+        // Before the slot is taken and after it is given back, so that it is never too low.
+        self.count.fetch_add(1, Relaxed);
+        let claim = |slot: &&ProcessSlot| {
+            slot.pid.compare_exchange(NO_PROCESS, pid, AcqRel, Relaxed).is_ok()
+        };
+        let claimed = self.slots.iter().find(claim);
+        if claimed.is_none() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+        claimed
+    }
+
+    /// The place of a slot; `None` for one that is not of these.
+    pub(crate) fn index_of(&self, slot: &ProcessSlot) -> Option<usize> {
+        let offset = core::ptr::from_ref(slot) as usize;
+        let offset = offset.wrapping_sub(self.slots.as_ptr() as usize);
+        let index = offset / size_of::<ProcessSlot>();
+        (index < MAX_PROCESSES).then_some(index)
+    }
+
+    /// How many slots are in use.
+    pub fn count(&self) -> u32 {
+        self.count.load(Relaxed)
+    }
+
+    /// Gives the whole share of a slot back to `usage` and frees the slot.
+    pub(crate) fn retire(&self, slot: &ProcessSlot, usage: &Usage) {
+        if slot.give_all_back(usage) {
+            self.count.fetch_sub(1, Relaxed);
+        }
     }
 
     /// The slots in use.
@@ -127,8 +162,13 @@ impl Processes {
 }
 
 impl ProcessSlot {
-    /// Gives the whole share back to `usage` and frees the slot.
-    pub fn retire(&self, usage: &Usage) {
+    /// Resident pages of the process, its own and shared ones.
+    pub fn held_bytes(&self) -> u64 {
+        self.resident_bytes.load(Relaxed) + self.shared_bytes.load(Relaxed)
+    }
+
+    /// Gives the whole share back to `usage` and frees the slot; false when it was free.
+    fn give_all_back(&self, usage: &Usage) -> bool {
         let pairs = [
             (&self.resident_bytes, &usage.resident_bytes),
             (&self.pool_bytes, &usage.pool_bytes),
@@ -139,11 +179,12 @@ impl ProcessSlot {
         for (share, sum) in pairs {
             sum.fetch_sub(share.swap(0, Relaxed), Relaxed);
         }
+        self.shared_bytes.store(0, Relaxed);
         self.give_back.store(0, Relaxed);
         self.starved.store(0, Relaxed);
         self.request.answers.store(0, SeqCst);
         self.request.state.store(0, Relaxed);
-        self.pid.store(NO_PROCESS, Release);
+        self.pid.swap(NO_PROCESS, Release) != NO_PROCESS
     }
 }
 
@@ -159,8 +200,10 @@ mod tests {
         let slot = processes.claim(7).expect("a free slot");
         slot.resident_bytes.fetch_add(8192, Relaxed);
         usage.resident_bytes.fetch_add(8192, Relaxed);
-        slot.retire(&usage);
+        processes.retire(slot, &usage);
+        processes.retire(slot, &usage);
         assert_eq!(usage.total_bytes(), 4096);
+        assert_eq!(processes.count(), 0);
         assert_eq!(processes.in_use().count(), 0);
     }
 
@@ -171,7 +214,8 @@ mod tests {
             assert!(processes.claim(pid).is_some());
         }
         assert!(processes.claim(9999).is_none());
-        processes.in_use().nth(5).expect("in use").retire(&Usage::default());
+        let sixth = processes.in_use().nth(5).expect("in use");
+        processes.retire(sixth, &Usage::default());
         assert!(processes.claim(9999).is_some());
     }
 }

@@ -53,7 +53,7 @@ fn the_order_stays_short_under_churn() {
         let page = if random(4) == 0 { random(PAGES) } else { random(3) };
         cache.forget(page);
         let length = if page < 3 { 100 } else { 30 + random(2000) as usize };
-        assert!(cache.index.set(page, Entry::new(State::Resident { turn: 0 })));
+        assert!(cache.index.set(page, Entry::new(State::Resident { turn: 0, frame: 0 })));
         assert!(cache.place(page, CodecId::Lz4, &[page as u8; 4096][..length]));
         lengths.insert(page, length);
         assert!(cache.compressed.len() <= lengths.len() + 4096 + 1);

@@ -264,7 +264,7 @@ impl<'m> Process<'m> {
         if self.out.contains_key(&number) {
             return;
         }
-        assert!(self.cache.index.set(number, Entry::new(State::Resident { turn: 7 })));
+        assert!(self.cache.index.set(number, Entry::new(State::Resident { turn: 7, frame: 0 })));
         let page = content.page();
         let state = |process: &Self| process.cache.index.get(number).state();
         match self.cache.swap_out(number, &page) {

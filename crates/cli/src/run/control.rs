@@ -1,4 +1,5 @@
-//! The mapping that the supervisor and all agents share ([`zpager_wire::Control`]).
+//! The mapping that the supervisor and all agents share ([`zpager_wire::Control`], and behind it
+//! [`zpager_wire::Tables`]).
 //!
 //! It lives in a memfd: it has no name that could be left behind, and an agent
 //! reaches it through `/proc/PID/fd/N` of the supervisor.
@@ -9,7 +10,7 @@ use std::ptr::NonNull;
 
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
-use zpager_wire::{Control, Settings};
+use zpager_wire::{Control, Settings, Tables};
 
 use crate::failure::{Failure, OrFail};
 
@@ -17,6 +18,7 @@ use crate::failure::{Failure, OrFail};
 #[derive(Debug)]
 pub(crate) struct SharedControl {
     mapped: NonNull<Control>,
+    length_bytes: usize,
     memory: OwnedFd,
 }
 
@@ -26,7 +28,7 @@ impl SharedControl {
     /// # Errors
     /// The system has no memory or no descriptor left.
     pub(crate) fn new(settings: Settings) -> Result<Self, Failure> {
-        let length_bytes = size_of::<Control>();
+        let length_bytes = Control::mapping_bytes(settings.budget_bytes);
         let memory = rustix::fs::memfd_create("zpager-control", MemfdFlags::CLOEXEC)
             .or_fail("making the shared control block")?;
         rustix::fs::ftruncate(&memory, length_bytes as u64)
@@ -44,10 +46,18 @@ impl SharedControl {
         }
         .or_fail("mapping the shared control block")?;
         let mapped = NonNull::new(address.cast::<Control>()).expect("mmap gives no null");
-        // SAFETY: the mapping is writable, page-aligned and as long as a `Control`, and nobody else
+        // SAFETY: the mapping is writable, page-aligned and longer than a `Control`, and nobody else
         // has it yet.
         unsafe { mapped.write(Control::new(settings)) };
-        Ok(SharedControl { mapped, memory })
+        Ok(SharedControl { mapped, length_bytes, memory })
+    }
+}
+
+impl SharedControl {
+    /// The frames of the run.
+    pub(crate) fn tables(&self) -> Tables<'_> {
+        // SAFETY: the mapping was made that long in `new`, and zero.
+        unsafe { Tables::behind(self) }
     }
 }
 
@@ -71,7 +81,7 @@ impl Drop for SharedControl {
     fn drop(&mut self) {
         // SAFETY: the mapping is this object's own and no reference to it outlives the object.
         // Failure would only leave it mapped.
-        let _ = unsafe { rustix::mm::munmap(self.mapped.as_ptr().cast(), size_of::<Control>()) };
+        let _ = unsafe { rustix::mm::munmap(self.mapped.as_ptr().cast(), self.length_bytes) };
     }
 }
 

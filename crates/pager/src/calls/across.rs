@@ -81,9 +81,9 @@ impl Process {
         let is_refused = flags != 0 || local_count > VECTORS_MAX || remote_count > VECTORS_MAX;
         let is_neighbour = !is_own && self.neighbour(process as i32).is_some();
         if is_refused || !is_neighbour && bytes <= self.piece_bytes() {
-            self.hold_vectors(thread, local, local_count);
+            self.hold_vectors(thread, local, local_count, false);
             if is_own {
-                self.hold_vectors(thread, remote, remote_count);
+                self.hold_vectors(thread, remote, remote_count, false);
             }
             return Outcome::GoOn;
         }

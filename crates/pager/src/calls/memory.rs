@@ -12,7 +12,7 @@ use super::Outcome;
 use crate::hold::pages_of;
 use crate::maps;
 use crate::process::Process;
-use crate::regions::{InChild, Pages};
+use crate::regions::{InChild, Pages, Region};
 use crate::threads::Thread;
 use crate::unmanage::MANAGED_BYTES_MIN;
 
@@ -189,6 +189,8 @@ impl Process {
         if !self.manage(to.clone(), protection) {
             self.fail(EINVAL, to.start as usize * PAGE_BYTES);
         }
+        let in_child = InChild::default();
+        self.protect_shared(&Region { start: to.start, end: to.end, protection, in_child });
         if keeps_old {
             self.manage(from, protection);
         }

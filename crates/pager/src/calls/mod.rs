@@ -66,8 +66,6 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     // Dispatch is only ever switched on for a managed process.
     let Some(process) = guard.as_mut() else { return };
     count(&process.control.counters.dispatched_calls, 1);
-    process.one_call_less();
-    process.recount_shared();
     if stubs::is_behind_trap(context.registers.rip) {
         if !process.end_execution(thread, context) {
             process.piece_done(thread, context);
@@ -117,15 +115,6 @@ fn go_on(thread: &mut Thread, context: &mut Context, number: usize, stub: Option
 }
 
 impl Process {
-    fn one_call_less(&mut self) {
-        if self.published.calls_until_counted > 0 {
-            self.published.calls_until_counted -= 1;
-            if self.published.calls_until_counted == 0 {
-                self.publish();
-            }
-        }
-    }
-
     fn call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let number = context.registers.rax as u32;
         match number {

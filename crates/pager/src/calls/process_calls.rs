@@ -41,6 +41,10 @@ impl Process {
             nr::__NR_getrlimit => self.limit_call(thread, [0, first, 0, second]),
             nr::__NR_setrlimit => self.limit_call(thread, [0, first, second, 0]),
             nr::__NR_prlimit64 => self.limit_call(thread, [first, second, third, arguments[3]]),
+            nr::__NR_exit if self.threads.is_alone(thread) => {
+                self.hold_robust(thread);
+                self.end(thread)
+            }
             nr::__NR_exit => {
                 thread.ends();
                 self.hold_robust(thread);
@@ -158,7 +162,7 @@ impl Process {
             let step = STRING_STEP_BYTES - at % STRING_STEP_BYTES;
             let mut part = [0u8; STRING_STEP_BYTES];
             if bytes == 0 || at.is_multiple_of(zpager_sys::PAGE_BYTES) {
-                self.hold(thread, at, 1);
+                self.hold_to_read(thread, at, 1);
             }
             if !self.peek(at, &mut part[..step]) || part[..step].contains(&0) {
                 return;
@@ -185,7 +189,7 @@ impl Process {
     fn hold_once(&mut self, thread: &mut Thread, place: usize) {
         let page = (place / zpager_sys::PAGE_BYTES) as u64;
         if !thread.held().iter().any(|&(start, end)| start <= page && page < end) {
-            self.hold(thread, place, 1);
+            self.hold_to_read(thread, place, 1);
         }
     }
 
@@ -196,7 +200,8 @@ impl Process {
             return Outcome::GoOn;
         }
         self.cache.unshare_spilled(0, PAGE_NUMBER_END);
-        self.slot.retire(&self.control.usage);
+        self.publish();
+        self.control.retire(&self.tables, self.slot);
         Outcome::End
     }
 

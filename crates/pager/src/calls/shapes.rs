@@ -286,7 +286,7 @@ impl Process {
                     self.hold(thread, pointer, bytes.min(BUFFER_BYTES_MAX));
                 }
             }
-            Vectors(at) => self.hold_vectors(thread, pointer, arguments[at]),
+            Vectors(at) => self.hold_vectors(thread, pointer, arguments[at], false),
             Message => self.hold_message(thread, pointer),
             Messages(at) => {
                 let count = (arguments[at] as u32 as usize).min(MESSAGES_MAX);
@@ -311,7 +311,7 @@ impl Process {
         let Some(words) = self.peek_words(message) else { return };
         let [name, name_bytes, vectors, count, control, control_bytes, _] = words;
         self.hold(thread, name, name_bytes as u32 as usize);
-        self.hold_vectors(thread, vectors, count);
+        self.hold_vectors(thread, vectors, count, false);
         self.hold(thread, control, control_bytes);
     }
 }

@@ -111,9 +111,9 @@ impl Process {
             }
         }
         if pieces.is_vector {
-            self.hold_vectors(thread, at, length);
+            self.hold_vectors(thread, at, length, pieces.writes);
         } else {
-            self.hold(thread, at, length);
+            self.hold_for(thread, at, length, pieces.writes);
         }
         Outcome::GoOn
     }
@@ -172,13 +172,27 @@ impl Process {
         sum
     }
 
-    /// Holds the vectors at `at` and what they name.
-    pub(super) fn hold_vectors(&mut self, thread: &mut Thread, at: usize, vectors: usize) {
+    /// Holds a buffer that the kernel only reads, if the call `writes` it to a file.
+    pub(super) fn hold_for(&mut self, thread: &mut Thread, at: usize, bytes: usize, writes: bool) {
+        match writes {
+            true => self.hold_to_read(thread, at, bytes),
+            false => self.hold(thread, at, bytes),
+        }
+    }
+
+    /// Holds the vectors at `at` and what they name; the kernel only reads that if the call `writes` it.
+    pub(super) fn hold_vectors(
+        &mut self,
+        thread: &mut Thread,
+        at: usize,
+        vectors: usize,
+        writes: bool,
+    ) {
         let vectors = vectors.min(VECTORS_MAX);
-        self.hold(thread, at, vectors * 16);
+        self.hold_to_read(thread, at, vectors * 16);
         for vector in 0..vectors {
             if let Some([address, bytes]) = self.peek_words(at + vector * 16) {
-                self.hold(thread, address, bytes.min(CALL_BYTES_MAX));
+                self.hold_for(thread, address, bytes.min(CALL_BYTES_MAX), writes);
             }
         }
     }
@@ -233,9 +247,9 @@ impl Pieces {
             let piece = self.piece_bytes.min(bytes - done);
             thread.let_go();
             Process::with(|process| {
-                process.hold(thread, at + done, piece);
+                process.hold_for(thread, at + done, piece, self.writes);
                 if let Some(start) = self.memory {
-                    process.hold(thread, start + before + done, piece);
+                    process.hold_for(thread, start + before + done, piece, !self.writes);
                 }
             });
             let moved = self.call(at + done, piece, before + done);

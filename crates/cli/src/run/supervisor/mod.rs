@@ -149,7 +149,7 @@ impl<'a> Supervisor<'a> {
             Phase::Entering => self.entries.step(&mut self.tree, control),
             Phase::Watching | Phase::FromStart => None,
         };
-        let pause = self.shares.step(control);
+        let pause = self.shares.step(control, &control.tables());
         self.pool.look(&control.usage);
         self.told.tell(&control.events, self.notices);
         retry.map_or(pause, |retry| retry.min(pause))

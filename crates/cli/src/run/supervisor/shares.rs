@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use libc::pid_t;
-use zpager_wire::{Control, GIVE_BACK, ProcessSlot};
+use zpager_wire::{Control, GIVE_BACK, ProcessSlot, Tables};
 
 /// How often to look while several processes share the budget.
 const SHARED_INTERVAL: Duration = Duration::from_millis(25);
@@ -29,9 +29,9 @@ pub(crate) struct Shares {
 impl Shares {
     /// Takes back the shares of the dead and has the rich give to the starving; gives the time
     /// until the next look.
-    pub(crate) fn step(&mut self, control: &Control) -> Duration {
+    pub(crate) fn step(&mut self, control: &Control, tables: &Tables<'_>) -> Duration {
         for slot in control.processes.in_use().filter(|slot| is_gone(slot.pid.load(Relaxed))) {
-            slot.retire(&control.usage);
+            control.retire(tables, slot);
         }
         let starving = self.note_starving(control);
         let full = control.usage.total_bytes() >= control.settings.budget_bytes;
@@ -67,8 +67,8 @@ fn richest<'a>(control: &'a Control, starving: &[pid_t]) -> Option<&'a ProcessSl
         .in_use()
         .filter(|slot| !starving.contains(&slot.pid.load(Relaxed)))
         .filter(|slot| slot.give_back.load(Relaxed) == 0)
-        .max_by_key(|slot| slot.resident_bytes.load(Relaxed))
-        .filter(|slot| slot.resident_bytes.load(Relaxed) > 0)
+        .max_by_key(|slot| slot.held_bytes())
+        .filter(|slot| slot.held_bytes() > 0)
 }
 
 /// Asks a process to give back pages until the sum fits.
@@ -121,7 +121,7 @@ mod tests {
         hold(&control, child.id().cast_signed(), 4096);
         hold(&control, std::process::id().cast_signed(), 8192);
         child.wait().expect("its end");
-        assert_eq!(Shares::default().step(&control), SINGLE_INTERVAL);
+        assert_eq!(Shares::default().step(&control, &Tables::empty(&control)), SINGLE_INTERVAL);
         assert_eq!(control.usage.total_bytes(), 8192);
     }
 
