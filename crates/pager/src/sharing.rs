@@ -439,6 +439,16 @@ impl Process {
         self.slot.give_back.load(Relaxed) != 0
     }
 
+    /// Takes away what relatives left that were killed and waited for; the supervisor looks more seldom.
+    pub(crate) fn bury_relatives(&self) {
+        for slot in self.control.processes.in_use() {
+            let pid = slot.pid.load(Relaxed);
+            if pid > 0 && !process::exists(pid) {
+                self.control.retire(&self.tables, slot, pid);
+            }
+        }
+    }
+
     /// The relative with most to give. Of many only what is their own counts: what they share, all
     /// of them would have to give.
     fn richest_relative(&self) -> Option<&'static ProcessSlot> {

@@ -99,7 +99,7 @@ pub unsafe fn load(image: Image) {
     let tables = unsafe { Tables::behind(control) };
     // What this process held before it began this program is gone.
     control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid).for_each(|slot| {
-        control.retire(&tables, slot);
+        control.retire(&tables, slot, pid);
     });
     if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
         let pointer = thread_pointer();

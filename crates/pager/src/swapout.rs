@@ -141,6 +141,10 @@ impl Process {
     /// Gives pages that relatives have too, while they do the same; true once there is room.
     fn share_out(&mut self, bytes: i64) -> bool {
         let few = self.holders_few();
+        self.bury_relatives();
+        if self.give_until(bytes) {
+            return true;
+        }
         for _ in 0..TURNS_MAX {
             // Relatives give the same pages: their clocks' hands were together at the fork.
             let gave = self.give_shared(few);

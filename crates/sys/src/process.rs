@@ -21,6 +21,13 @@ pub fn thread_exists(pid: i32, tid: i32) -> bool {
     asked != Err(Errno(3))
 }
 
+/// Whether process `pid` is there, or a zombie of it.
+pub fn exists(pid: i32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let asked = unsafe { checked(nr::__NR_kill, [pid as usize, 0]) };
+    asked != Err(Errno(3))
+}
+
 /// Sends `signal` to the calling thread.
 pub fn raise(signal: u32) {
     // SAFETY: what the signal does to this process is what the caller wants.

@@ -419,7 +419,7 @@ mod tests {
             assert_eq!(tables.frames.leave(*frame), Left::Others);
         }
         for _ in 0..2 {
-            control.retire(&tables, slots[1]);
+            control.retire(&tables, slots[1], 8);
             assert_eq!(control.usage.total_bytes(), 200 * PAGE_BYTES);
         }
         assert!(shared[100..].iter().all(|frame| tables.frames.claim(*frame)));

@@ -197,11 +197,14 @@ impl Control {
         size_of::<Control>() + frames::tables_bytes(budget_bytes)
     }
 
-    /// Gives back all that the process of a slot had, and the slot. The process has ended, is about
-    /// to, or has become another program.
-    pub fn retire(&self, tables: &Tables<'_>, slot: &ProcessSlot) {
+    /// Gives back all that process `pid` had, and its slot, unless somebody else does that. The
+    /// process has ended, is about to, or has become another program.
+    pub fn retire(&self, tables: &Tables<'_>, slot: &ProcessSlot, pid: i32) {
+        if !self.processes.begin_retiring(slot, pid) {
+            return;
+        }
         tables.leave_all(tables.holds_of(self, slot), &self.usage);
-        self.processes.retire(slot, &self.usage);
+        self.processes.free(slot, &self.usage);
     }
 
     /// Whether the mapping was made by a command of this version.
@@ -212,6 +215,9 @@ impl Control {
 
 /// A process id that is not one: the slot is free.
 pub(crate) const NO_PROCESS: i32 = 0;
+
+/// Nor is this: the slot is being freed.
+pub(crate) const RETIRING: i32 = -1;
 
 /// Shorthand for the zero of a process id cell.
 pub(crate) const fn no_process() -> AtomicI32 {

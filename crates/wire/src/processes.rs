@@ -13,7 +13,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
-use crate::{NO_PROCESS, Usage, no_process};
+use crate::{NO_PROCESS, RETIRING, Usage, no_process};
 
 /// How many processes of one run can be managed at the same time.
 pub const MAX_PROCESSES: usize = 1024;
@@ -148,16 +148,22 @@ impl Processes {
         self.count.load(Relaxed)
     }
 
+    /// Takes the slot of `pid` from it, for the caller to give back what it had and then
+    /// [`Processes::free`] it. False when it is not that process's any more: one caller succeeds.
+    pub(crate) fn begin_retiring(&self, slot: &ProcessSlot, pid: i32) -> bool {
+        slot.pid.compare_exchange(pid, RETIRING, AcqRel, Relaxed).is_ok()
+    }
+
     /// Gives the whole share of a slot back to `usage` and frees the slot.
-    pub(crate) fn retire(&self, slot: &ProcessSlot, usage: &Usage) {
-        if slot.give_all_back(usage) {
-            self.count.fetch_sub(1, Relaxed);
-        }
+    pub(crate) fn free(&self, slot: &ProcessSlot, usage: &Usage) {
+        slot.give_all_back(usage);
+        slot.pid.store(NO_PROCESS, Release);
+        self.count.fetch_sub(1, Relaxed);
     }
 
     /// The slots in use.
     pub fn in_use(&self) -> impl Iterator<Item = &ProcessSlot> {
-        self.slots.iter().filter(|slot| slot.pid.load(Acquire) != NO_PROCESS)
+        self.slots.iter().filter(|slot| slot.pid.load(Acquire) > NO_PROCESS)
     }
 }
 
@@ -167,8 +173,8 @@ impl ProcessSlot {
         self.resident_bytes.load(Relaxed) + self.shared_bytes.load(Relaxed)
     }
 
-    /// Gives the whole share back to `usage` and frees the slot; false when it was free.
-    fn give_all_back(&self, usage: &Usage) -> bool {
+    /// Gives the whole share back to `usage`.
+    fn give_all_back(&self, usage: &Usage) {
         let pairs = [
             (&self.resident_bytes, &usage.resident_bytes),
             (&self.pool_bytes, &usage.pool_bytes),
@@ -184,7 +190,6 @@ impl ProcessSlot {
         self.starved.store(0, Relaxed);
         self.request.answers.store(0, SeqCst);
         self.request.state.store(0, Relaxed);
-        self.pid.swap(NO_PROCESS, Release) != NO_PROCESS
     }
 }
 
@@ -200,8 +205,8 @@ mod tests {
         let slot = processes.claim(7).expect("a free slot");
         slot.resident_bytes.fetch_add(8192, Relaxed);
         usage.resident_bytes.fetch_add(8192, Relaxed);
-        processes.retire(slot, &usage);
-        processes.retire(slot, &usage);
+        assert!(processes.begin_retiring(slot, 7) && !processes.begin_retiring(slot, 7));
+        processes.free(slot, &usage);
         assert_eq!(usage.total_bytes(), 4096);
         assert_eq!(processes.count(), 0);
         assert_eq!(processes.in_use().count(), 0);
@@ -215,7 +220,8 @@ mod tests {
         }
         assert!(processes.claim(9999).is_none());
         let sixth = processes.in_use().nth(5).expect("in use");
-        processes.retire(sixth, &Usage::default());
+        assert!(processes.begin_retiring(sixth, 6));
+        processes.free(sixth, &Usage::default());
         assert!(processes.claim(9999).is_some());
     }
 }

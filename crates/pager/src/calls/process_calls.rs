@@ -201,7 +201,7 @@ impl Process {
         }
         self.cache.unshare_spilled(0, PAGE_NUMBER_END);
         self.publish();
-        self.control.retire(&self.tables, self.slot);
+        self.control.retire(&self.tables, self.slot, self.pid);
         Outcome::End
     }
 

@@ -30,8 +30,11 @@ impl Shares {
     /// Takes back the shares of the dead and has the rich give to the starving; gives the time
     /// until the next look.
     pub(crate) fn step(&mut self, control: &Control, tables: &Tables<'_>) -> Duration {
-        for slot in control.processes.in_use().filter(|slot| is_gone(slot.pid.load(Relaxed))) {
-            control.retire(tables, slot);
+        for slot in control.processes.in_use() {
+            let pid = slot.pid.load(Relaxed);
+            if is_gone(pid) {
+                control.retire(tables, slot, pid);
+            }
         }
         let starving = self.note_starving(control);
         let full = control.usage.total_bytes() >= control.settings.budget_bytes;
