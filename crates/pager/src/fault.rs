@@ -192,8 +192,8 @@ impl Process {
                 }
                 Err(error) => self.fail(error, target),
             };
-            for at in done..done + step {
-                self.note_resident(page + at as u64, heats[at]);
+            for (at, &heat) in heats.iter().enumerate().skip(done).take(step) {
+                self.note_resident(page + at as u64, heat);
             }
             done += step;
         }
