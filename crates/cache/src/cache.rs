@@ -253,6 +253,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             + self.raw.metadata_bytes()
             + size_of::<Self>()
             - size_of::<Index<M>>()
+            + self.index.leaves_bytes()
             + self.fills.touched_bytes()
             + self.buffer_bytes()
     }

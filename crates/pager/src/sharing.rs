@@ -29,11 +29,15 @@
 //! operations are relaxed, and the fork itself orders what the child inherits.
 //! Nobody waits for a relative with more than a bounded number of naps.
 //!
-//! Metadata beside the index, the pool and the frames is counted by everybody as
-//! its own, though relatives share some of it for a while.
+//! Other metadata has no frames. A child counts its index as its own from the start,
+//! and orders, tables and buffers as far as it writes them itself; the frames' own
+//! words, four bytes a page of the budget and a bit for each process, are not counted.
 //!
 //! Bad case: relatives that all write everything in random order: a fault a page.
-//! What a killed process held is counted until the supervisor notices its end.
+//! Many relatives that share what fills the budget: no page of it is worth giving,
+//! as each would keep a compressed copy. What a killed process held is counted until
+//! a starving relative or the supervisor notices its end; what one held that became
+//! a program without the agent, until that ends.
 
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
