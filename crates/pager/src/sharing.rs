@@ -19,7 +19,8 @@
 //!
 //! Invariants, under the lock:
 //! - a resident page whose entry names a frame is write-protected; one without is
-//!   not, unless it is being lifted by copying;
+//!   not, unless it is being lifted by copying. A page that the kernel may write for
+//!   a thread's call is in no frame;
 //! - `resident_pages` + `shared_pages` are the resident pages of the index;
 //! - the sum of the run's frames with holders is `Usage::shared_bytes`, less the
 //!   changes that its processes have not published yet.
@@ -194,13 +195,51 @@ impl Process {
         while let Some(region) = self.regions.all().get(at).copied() {
             at += 1;
             if region.in_child == InChild::Copied {
-                // Other threads write on until their pages are protected.
-                let protected = self.protect_region(&region, true);
-                self.share_region(&region, protected);
+                self.share_around_holds(&region);
             }
         }
         self.cache.objects().share();
         self.publish();
+    }
+
+    /// What the kernel may be about to write for another thread stays as it is, as it would not get
+    /// to a protected page: both count it as their own.
+    fn share_around_holds(&mut self, region: &Region) {
+        let mut from = region.start;
+        while from < region.end {
+            let hold = self.next_hold(from, region.end);
+            let (start, end) = hold.unwrap_or((region.end, region.end));
+            if from < start {
+                let part = Region { start: from, end: start, ..*region };
+                // Other threads write on until their pages are protected.
+                let protected = self.protect_region(&part, true);
+                self.share_part(&part, protected);
+            }
+            self.share_held(start..end);
+            from = end;
+        }
+    }
+
+    /// Held pages that are in frames are only read by the kernel.
+    fn share_held(&mut self, pages: Pages) {
+        let mut from = pages.start;
+        while let Some((page, frame)) = self.next_shared(from..pages.end) {
+            if !self.tables.frames.hold(frame) {
+                self.leave_frame(page, frame);
+                self.protect_page(page, false);
+            }
+            from = page + 1;
+        }
+    }
+
+    /// The first part of `from..end` that a thread holds.
+    fn next_hold(&self, from: u64, end: u64) -> Option<(u64, u64)> {
+        self.threads
+            .live()
+            .flat_map(|thread| thread.held().iter())
+            .map(|&(start, hold_end)| (start.max(from), hold_end.min(end)))
+            .filter(|(start, hold_end)| start < hold_end)
+            .min()
     }
 
     /// Write-protects a whole region. Not over the border of two mappings on kernels before 6.3.
@@ -213,7 +252,7 @@ impl Process {
         self.uffd.write_protect(page as usize * PAGE_BYTES, PAGE_BYTES, protect).is_ok()
     }
 
-    fn share_region(&mut self, region: &Region, protected: bool) {
+    fn share_part(&mut self, region: &Region, protected: bool) {
         let mut from = region.start;
         while let Some((page, turn, frame)) = self.cache.index.next_resident(from, region.end) {
             from = page + 1;
