@@ -1,7 +1,7 @@
 /*
  * Parents and children that share pages since a fork: each writes, reads, drops
  * and moves the same pages in random order, has the kernel write and read them,
- * and presses them out of RAM; each then has what it did itself, and nothing of
+ * and presses them out of RAM, also while a thread waits in a read; each then has what it did itself, and nothing of
  * what the others did. Children have children, wait for them, and are killed.
  */
 #include "victim.h"
@@ -108,6 +108,36 @@ static void live(struct random random, int depth) {
     close(pipe_fds[1]);
 }
 
+/* Waits in the kernel for what will be written to a page that a fork shares meanwhile. */
+static void *reader(void *argument) {
+    CHECK(read(pipe_fds[0], argument, PAGE_BYTES) == (ssize_t)PAGE_BYTES);
+    return NULL;
+}
+
+static void fork_during_read(uint64_t tag) {
+    char *buffer = pages_map(16), source[PAGE_BYTES];
+    page_fill(source, tag);
+    CHECK(pipe(pipe_fds) == 0);
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread;
+        page_fill(buffer, tag + 1);
+        CHECK(pthread_create(&thread, NULL, reader, buffer) == 0);
+        usleep(2000);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            page_check(buffer, tag + 1);
+            _exit(0);
+        }
+        CHECK_CHILD(child);
+        CHECK(write(pipe_fds[1], source, PAGE_BYTES) == (ssize_t)PAGE_BYTES);
+        CHECK(pthread_join(thread, NULL) == 0);
+        page_check(buffer, tag);
+    }
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+}
+
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
     ballast_make(14);
@@ -116,6 +146,7 @@ int main(int argc, char **argv) {
     pages = pages_map(SHARED_PAGES);
     for (size_t i = 0; i < SHARED_PAGES; i++)
         page_fill(at(i), tags[i] = mix(tag + i) | 1);
+    fork_during_read(tag);
     live((struct random){tag}, 0);
     for (size_t i = 0; i < SHARED_PAGES; i++)
         note(tags[i]);

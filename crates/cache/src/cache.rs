@@ -306,6 +306,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             + self.waiting.metadata_bytes()
             + size_of::<Self>()
             - size_of::<Index<M>>()
+            + self.index.leaves_bytes()
             + self.fills.touched_bytes()
             + self.buffer_bytes()
     }

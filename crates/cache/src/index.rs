@@ -55,8 +55,12 @@ impl<M: SpaceSource> Index<M> {
 
     /// RAM of the entries in use.
     pub fn metadata_bytes(&self) -> usize {
-        let leaves = self.leaf_count * size_of::<Option<Leaf<M::Space>>>();
-        self.metadata_bytes + leaves.next_multiple_of(PAGE_BYTES)
+        self.metadata_bytes
+    }
+
+    /// RAM of what is known of the leaves themselves.
+    pub(crate) fn leaves_bytes(&self) -> usize {
+        self.leaf_count * size_of::<Option<Leaf<M::Space>>>()
     }
 
     fn leaf_number(&self, page: PageNumber) -> usize {

@@ -19,7 +19,8 @@
 //!
 //! Invariants, under the lock:
 //! - a resident page whose entry names a frame is write-protected; one without is
-//!   not, unless it is being lifted by copying;
+//!   not, unless it is being lifted by copying. A page that the kernel may write for
+//!   a thread's call is in no frame;
 //! - `resident_pages` + `shared_pages` are the resident pages of the index;
 //! - the sum of the run's frames with holders is `Usage::shared_bytes`, less the
 //!   changes that its processes have not published yet.
@@ -29,11 +30,15 @@
 //! operations are relaxed, and the fork itself orders what the child inherits.
 //! Nobody waits for a relative with more than a bounded number of naps.
 //!
-//! Metadata beside the index, the pool and the frames is counted by everybody as
-//! its own, though relatives share some of it for a while.
+//! Other metadata has no frames. A child counts its index as its own from the start,
+//! and orders, tables and buffers as far as it writes them itself; the frames' own
+//! words, four bytes a page of the budget and a bit for each process, are not counted.
 //!
 //! Bad case: relatives that all write everything in random order: a fault a page.
-//! What a killed process held is counted until the supervisor notices its end.
+//! Many relatives that share what fills the budget: no page of it is worth giving,
+//! as each would keep a compressed copy. What a killed process held is counted until
+//! a starving relative or the supervisor notices its end; what one held that became
+//! a program without the agent, until that ends.
 
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -192,13 +197,51 @@ impl Process {
         while let Some(region) = self.regions.all().get(at).copied() {
             at += 1;
             if region.in_child == InChild::Copied {
-                // Other threads write on until their pages are protected.
-                let protected = self.protect_region(&region, true);
-                self.share_region(&region, protected);
+                self.share_around_holds(&region);
             }
         }
         self.cache.objects().share();
         self.publish();
+    }
+
+    /// What the kernel may be about to write for another thread stays as it is, as it would not get
+    /// to a protected page: both count it as their own.
+    fn share_around_holds(&mut self, region: &Region) {
+        let mut from = region.start;
+        while from < region.end {
+            let hold = self.next_hold(from, region.end);
+            let (start, end) = hold.unwrap_or((region.end, region.end));
+            if from < start {
+                let part = Region { start: from, end: start, ..*region };
+                // Other threads write on until their pages are protected.
+                let protected = self.protect_region(&part, true);
+                self.share_part(&part, protected);
+            }
+            self.share_held(start..end);
+            from = end;
+        }
+    }
+
+    /// Held pages that are in frames are only read by the kernel.
+    fn share_held(&mut self, pages: Pages) {
+        let mut from = pages.start;
+        while let Some((page, frame)) = self.next_shared(from..pages.end) {
+            if !self.tables.frames.hold(frame) {
+                self.leave_frame(page, frame);
+                self.protect_page(page, false);
+            }
+            from = page + 1;
+        }
+    }
+
+    /// The first part of `from..end` that a thread holds.
+    fn next_hold(&self, from: u64, end: u64) -> Option<(u64, u64)> {
+        self.threads
+            .live()
+            .flat_map(|thread| thread.held().iter())
+            .map(|&(start, hold_end)| (start.max(from), hold_end.min(end)))
+            .filter(|(start, hold_end)| start < hold_end)
+            .min()
     }
 
     /// Write-protects a whole region. Not over the border of two mappings on kernels before 6.3.
@@ -211,7 +254,7 @@ impl Process {
         self.uffd.write_protect(page as usize * PAGE_BYTES, PAGE_BYTES, protect).is_ok()
     }
 
-    fn share_region(&mut self, region: &Region, protected: bool) {
+    fn share_part(&mut self, region: &Region, protected: bool) {
         let mut from = region.start;
         while let Some((page, turn, frame, heat)) = self.cache.index.next_resident(from, region.end)
         {
