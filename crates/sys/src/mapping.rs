@@ -6,14 +6,32 @@
 //! runtimes look for room, so that they do not join a mapping of the program.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use crate::limits;
 use crate::syscall::{Errno, checked, nr};
 
-/// Where the search for room begins. Exactly there, as [`is_own`] goes by the address.
-const FIRST_HINT: usize = 0x2a00_0000_0000;
+/// Where the search for room begins: above the 64 TiB in which V8 puts its pages at random, below
+/// where programs and their libraries are loaded.
+const FIRST_HINT: usize = 0x4a00_0000_0000;
 static NEXT_HINT: AtomicUsize = AtomicUsize::new(FIRST_HINT);
+
+/// Most mappings of zpager's own.
+const OWN_MAX: usize = 4096;
+
+/// One of them; the end is zero until both are known.
+struct OwnRange {
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+/// All of them: the program's may lie between.
+static OWN: [OwnRange; OWN_MAX] =
+    [const { OwnRange { start: AtomicUsize::new(0), end: AtomicUsize::new(0) } }; OWN_MAX];
+static OWN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Places that are tried for one mapping.
 const TRIES_MAX: u32 = 64;
@@ -41,9 +59,8 @@ impl Mapping {
         let bytes = bytes.next_multiple_of(crate::PAGE_BYTES);
         limits::own_changes(bytes as i64);
         let base = (0..TRIES_MAX).find_map(|_| map_at_hint(bytes).transpose());
-        let base = base.unwrap_or(Err(Errno(12))).inspect_err(|_| {
-            limits::own_changes(-(bytes as i64));
-        })?;
+        let base = base.unwrap_or(Err(Errno(12))).and_then(|base| note_own(base, bytes));
+        let base = base.inspect_err(|_| limits::own_changes(-(bytes as i64)))?;
         for advice in [nr::MADV_DONTDUMP, nr::MADV_NOHUGEPAGE] {
             // SAFETY: advice about the mapping just made; a kernel that knows it not refuses harmlessly.
             let _ = unsafe { checked(nr::__NR_madvise, [base, bytes, advice as usize]) };
@@ -89,6 +106,18 @@ fn map_at_hint(bytes: usize) -> Result<Option<usize>, Errno> {
     }
 }
 
+/// Enters a mapping among zpager's own, or takes it back where there are too many.
+fn note_own(base: usize, bytes: usize) -> Result<usize, Errno> {
+    let Some(range) = OWN.get(OWN_COUNT.fetch_add(1, Relaxed)) else {
+        // SAFETY: the mapping was made a moment ago and nobody knows of it.
+        let _ = unsafe { checked(nr::__NR_munmap, [base, bytes]) };
+        return Err(Errno(12));
+    };
+    range.start.store(base, Relaxed);
+    range.end.store(base + bytes, Release);
+    Ok(base)
+}
+
 /// `MADV_DONTNEED` on memory of zpager's own.
 fn drop_pages(start: usize, bytes: usize) {
     // SAFETY: within a mapping of zpager's own, whose owner asked for it.
@@ -97,10 +126,38 @@ fn drop_pages(start: usize, bytes: usize) {
 
 /// Whether a range meets zpager's own mappings.
 pub fn meets_own(start: usize, bytes: usize) -> bool {
-    start < NEXT_HINT.load(Relaxed) && start.saturating_add(bytes) > FIRST_HINT
+    let end = start.saturating_add(bytes);
+    let is_near = start < NEXT_HINT.load(Relaxed) && end > FIRST_HINT;
+    let count = OWN_COUNT.load(Relaxed).min(OWN_MAX);
+    let meets = |own: &OwnRange| {
+        let own_end = own.end.load(Acquire);
+        start < own_end && end > own.start.load(Relaxed)
+    };
+    is_near && OWN[..count].iter().any(meets)
 }
 
-/// Whether an address lies where zpager's own mappings are put.
+/// Whether an address lies in one of zpager's own mappings.
 pub fn is_own(address: usize) -> bool {
-    (FIRST_HINT..NEXT_HINT.load(Relaxed)).contains(&address)
+    meets_own(address, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_between_own_mappings_is_not_own() {
+        let first = Mapping::reserve(GAP_BYTES).expect("room");
+        let second = Mapping::reserve(3 * crate::PAGE_BYTES).expect("room");
+        for mapping in [first, second] {
+            let (start, end) = (mapping.start(), mapping.start() + mapping.bytes());
+            assert!(is_own(start) && is_own(end - 1) && !is_own(end) && !is_own(start - 1));
+            assert!(
+                meets_own(start - 1, 2)
+                    && meets_own(end - 1, 2)
+                    && meets_own(start - 1, usize::MAX)
+            );
+            assert!(!meets_own(end, 1) && !meets_own(start - 1, 1));
+        }
+    }
 }
