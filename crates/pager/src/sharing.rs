@@ -444,7 +444,7 @@ impl Process {
         };
         let held_bytes = relative.held_bytes();
         relative.give_back.store(1, Relaxed);
-        signal::queue(relative.pid.load(Relaxed), signal::SIGSYS, GIVE_BACK);
+        signal::queue(relative.pid.load(Relaxed), signal::SIGURG, GIVE_BACK);
         for _ in 0..NAPS_MAX {
             process::nap(NAP_NANOSECONDS);
             if self.is_asked() {

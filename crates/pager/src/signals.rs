@@ -6,17 +6,17 @@
 //! built it is put on the stack where the program expects it, after that part of
 //! the stack has been brought in, and the thread goes on in the program's handler.
 //!
-//! Invariants: SIGBUS and SIGSYS are in no thread's real mask while it runs the
-//! program; what the program asked of them is pretended. The kernel's alternate
+//! Invariants: SIGBUS, SIGSYS and SIGURG are in no thread's real mask while it runs
+//! the program; what the program asked of them is pretended. The kernel's alternate
 //! stack is the block's; what the program set is pretended as well.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::dispatch::SYS_USER_DISPATCH;
 use zpager_sys::signal::{
-    self, Action, Context, Frame, Info, OURS, Place, SA_NODEFER, SA_ONSTACK, SA_RESETHAND,
-    SA_RESTART, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSYS, fpstate_bytes,
-    only,
+    self, Action, Context, FORCED, Frame, Info, OURS, Place, SA_NODEFER, SA_ONSTACK, SA_RESETHAND,
+    SA_RESTART, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSYS, SIGURG,
+    fpstate_bytes, only,
 };
 use zpager_sys::{Errno, process};
 use zpager_wire::{BRING_IN, GIVE_BACK};
@@ -48,7 +48,7 @@ fn our_action(asked: &Action) -> Action {
     }
 }
 
-/// Takes over the handlers that the program has, and SIGBUS and SIGSYS in any case.
+/// Takes over the handlers that the program has, and our own signals in any case.
 ///
 /// # Errors
 /// The kernel's.
@@ -73,7 +73,8 @@ fn is_handler(action: &Action) -> bool {
 
 fn install(signal: u32, asked: &Action) -> Result<(), Errno> {
     let mut ours = our_action(asked);
-    if OURS & only(signal) != 0 {
+    // What the program does not handle interrupts nothing.
+    if FORCED & only(signal) != 0 || OURS & only(signal) != 0 && !is_handler(asked) {
         ours.flags |= SA_RESTART;
     }
     // SAFETY: the handler finds the thread's block from its stack, which every managed thread has.
@@ -100,9 +101,15 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
     let in_program = stubs::at(context.registers.rip).is_none();
     match signal as u32 {
         SIGSYS if info.code == SYS_USER_DISPATCH => calls::dispatch(thread, context),
-        SIGSYS if info.code == SI_QUEUE && [GIVE_BACK, BRING_IN].contains(&info.words[1]) => {
+        SIGURG => {
+            // One of the program's own may have taken the place of the run's.
             Process::with(|process| process.serve_run(thread));
-            go_on_undisturbed(thread, context);
+            match info.code == SI_QUEUE && [GIVE_BACK, BRING_IN].contains(&info.words[1]) {
+                true => go_on_undisturbed(thread, context),
+                false => {
+                    Process::with(|process| process.deliver(thread, SIGURG, info, context));
+                }
+            }
         }
         SIGBUS if info.code > 0 && in_program && serve(thread, info.words[0], context) => {}
         signal => {
@@ -157,7 +164,7 @@ impl Process {
     /// Has the thread go on in the program's handler for `signal`.
     fn deliver(&mut self, thread: &mut Thread, signal: u32, info: &Info, context: &mut Context) {
         let action = self.actions[signal as usize];
-        let is_forced = info.code > 0 && OURS & only(signal) != 0;
+        let is_forced = info.code > 0 && FORCED & only(signal) != 0;
         // A call that has a mask of its own while it waits: the handler that ends it begins with that.
         let ends_call = matches!(stubs::at(context.registers.rip), Some(At::Done(_)))
             && context.registers.rax as isize == EINTR;
@@ -226,10 +233,10 @@ impl Process {
         }
     }
 
-    /// A signal that the kernel gave us though the program has no handler: SIGBUS or SIGSYS.
+    /// A signal of ours that came though the program has no handler.
     fn act_by_default(&mut self, signal: u32, action: &Action, info: &Info) {
         let is_forced = info.code > 0;
-        if action.handler == SIG_IGN && !is_forced {
+        if signal == SIGURG || action.handler == SIG_IGN && !is_forced {
             return;
         }
         // SAFETY: the default action needs no handler.
@@ -271,10 +278,10 @@ impl Thread {
         shown
     }
 
-    /// The program's mask of our two signals; those that waited for it come now.
+    /// The program's mask of our signals; those that waited for it come now.
     pub(crate) fn pretend_mask(&mut self, mask: signal::Mask) {
         self.pretended_mask = mask & OURS;
-        for signal in [SIGBUS, SIGSYS] {
+        for signal in [SIGBUS, SIGSYS, SIGURG] {
             if self.pending & only(signal) & !self.pretended_mask != 0 {
                 self.pending &= !only(signal);
                 process::raise(signal);

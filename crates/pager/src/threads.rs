@@ -39,7 +39,7 @@ pub(crate) struct Thread {
     /// The process that it belongs to: not the record's, in a child made by vfork.
     pub(crate) pid: i32,
     pub(crate) ahead: Ahead,
-    /// Those of SIGBUS and SIGSYS that the program believes to be blocked.
+    /// Those of our signals that the program believes to be blocked.
     pub(crate) pretended_mask: Mask,
     /// Those of them that were sent while they were pretended to be blocked.
     pub(crate) pending: Mask,

@@ -8,6 +8,9 @@ use crate::syscall::{Errno, checked, nr};
 
 /// The bad-memory signal that userfaultfd sends.
 pub const SIGBUS: u32 = 7;
+/// By which the processes of a run call each other's pagers. Its default is to do nothing: one that
+/// comes when its process has become another program may not end that.
+pub const SIGURG: u32 = 23;
 /// The signal that Syscall User Dispatch sends.
 pub const SIGSYS: u32 = 31;
 /// Highest signal number.
@@ -42,8 +45,11 @@ pub const fn only(signal: u32) -> Mask {
     1 << (signal - 1)
 }
 
-/// The two signals that are never in a thread's real mask while it is managed.
-pub const OURS: Mask = only(SIGBUS) | only(SIGSYS);
+/// The signals by which the kernel calls the pager: blocked, they would end the process.
+pub const FORCED: Mask = only(SIGBUS) | only(SIGSYS);
+
+/// The signals that are never in a thread's real mask while it is managed.
+pub const OURS: Mask = FORCED | only(SIGURG);
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]

@@ -31,11 +31,11 @@ pub const VERSION: u32 = 2;
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
 pub const CONTROL_VARIABLE: &str = "ZPAGER_CONTROL";
 
-/// The value that travels with a queued SIGSYS when the supervisor asks a
+/// The value that travels with a queued SIGURG when the supervisor asks a
 /// process to give back pages.
 pub const GIVE_BACK: usize = 0x7a70_6167;
 
-/// The value that travels with a queued SIGSYS when another process of the run asks this one to
+/// The value that travels with a queued SIGURG when another process of the run asks this one to
 /// bring pages in ([`Request`]).
 pub const BRING_IN: usize = GIVE_BACK + 1;
 

@@ -47,7 +47,7 @@ pub struct ProcessSlot {
 /// Pages of a process that another one of the run wants to read or write by its id, and that have
 /// to be brought in first.
 ///
-/// Who asks takes the request by a word of its own, writes what it wants, and sends a SIGSYS with
+/// Who asks takes the request by a word of its own, writes what it wants, and sends a SIGURG with
 /// [`crate::BRING_IN`]. A process that is about to run another program first says that it does not
 /// answer any more and then waits while somebody is sending, so that the signal never reaches a
 /// program that has no handler for it.

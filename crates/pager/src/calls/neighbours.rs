@@ -101,7 +101,7 @@ impl Asking<'_> {
     fn wait(&self, thread: &mut Thread) -> bool {
         let state = &self.request.state;
         for waits in 0..WAITS_MAX {
-            // Again from time to time: the kernel drops it while another SIGSYS waits.
+            // Again from time to time: the kernel drops it while another SIGURG waits.
             if waits % WAITS_A_SIGNAL == 0 && !self.send() {
                 return false;
             }
@@ -131,11 +131,11 @@ fn is_alive(tid: i32) -> bool {
 fn queue(pid: i32) -> bool {
     // SAFETY: plain words of the kernel's `siginfo`, all of which may be zero.
     let mut info: signal::Info = unsafe { core::mem::zeroed() };
-    info.signal = signal::SIGSYS as i32;
+    info.signal = signal::SIGURG as i32;
     info.code = SI_QUEUE;
     info.words[0] = process::pid() as usize;
     info.words[1] = BRING_IN;
-    let arguments = [pid as usize, signal::SIGSYS as usize, (&raw const info) as usize];
+    let arguments = [pid as usize, signal::SIGURG as usize, (&raw const info) as usize];
     // SAFETY: the process answers, so that it has the pager's handler.
     unsafe { checked(nr::__NR_rt_sigqueueinfo, arguments) }.is_ok()
 }
@@ -189,7 +189,7 @@ impl Process {
             }
             wait_a_moment(&request.sending, 1);
         }
-        signal::discard(signal::SIGSYS);
+        signal::discard(signal::SIGURG);
     }
 
     /// Has other processes of the run ask again.

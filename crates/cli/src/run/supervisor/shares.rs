@@ -78,9 +78,9 @@ fn richest<'a>(control: &'a Control, starving: &[pid_t]) -> Option<&'a ProcessSl
 fn ask(slot: &ProcessSlot) {
     slot.give_back.store(1, Relaxed);
     let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(GIVE_BACK) };
-    // SAFETY: a process with a slot has the agent's handler for SIGSYS; one that is gone meanwhile
-    // gets nothing.
-    unsafe { libc::sigqueue(slot.pid.load(Relaxed), libc::SIGSYS, value) };
+    // SAFETY: a process with a slot has the agent's handler for SIGURG; one that is gone meanwhile, or
+    // has become another program, gets nothing that does anything.
+    unsafe { libc::sigqueue(slot.pid.load(Relaxed), libc::SIGURG, value) };
 }
 
 /// Whether a process has ended: it is not there, or it is a zombie without a living thread.
