@@ -295,7 +295,6 @@ fn xz_round_trip() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
 fn sqlite_in_memory() {
     let Some(sqlite) = program("sqlite3", "sqlite3") else { return };
     let script = "
@@ -314,7 +313,6 @@ fn sqlite_in_memory() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
 fn shell_with_many_processes() {
     let Some(_) = program("bash", "bash") else { return };
     let script = r#"
@@ -350,7 +348,7 @@ fn make_with_jobs() {
 
 /// Fills a server over its socket, saves in the background, reads everything back.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes a minute"]
 fn redis() {
     let (Some(server), Some(_)) =
         (program("redis-server", "redis-server"), python("socket", "python3"))
