@@ -329,6 +329,16 @@ impl Process {
                     broke_sharing = false;
                 }
                 Err(EAGAIN) => {}
+                // Whatever the call said of it: it has come.
+                Err(ENOENT) if self.is_present((target / PAGE_BYTES) as u64) => {
+                    lifted[came] = pages[done];
+                    done += 1;
+                    came += 1;
+                }
+                Err(ENOENT) if self.is_present(pages[done]) => {
+                    self.rejuvenate(pages[done]);
+                    done += 1;
+                }
                 Err(ENOENT) => {
                     // The kernel holds nothing there: the page reads as zeros.
                     self.forget(pages[done]..pages[done] + 1);
