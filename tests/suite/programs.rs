@@ -313,7 +313,6 @@ fn sqlite_in_memory() {
 }
 
 #[test]
-#[ignore = "beside other tests a command of a pipeline is lost in one run of dozens"]
 fn shell_with_many_processes() {
     let Some(_) = program("bash", "bash") else { return };
     let script = r#"
