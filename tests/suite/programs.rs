@@ -313,6 +313,7 @@ fn sqlite_in_memory() {
 }
 
 #[test]
+#[ignore = "takes ten seconds or a minute, by how its processes starve each other"]
 fn shell_with_many_processes() {
     let Some(_) = program("bash", "bash") else { return };
     let script = r#"
