@@ -286,8 +286,7 @@ static int vfork_mode(void)
         return 1;
     pid_t child = vfork();
     if (child == 0) {
-        struct timespec pause = {0, 300000000};
-        nanosleep(&pause, NULL);
+        wait_for_line();
         _exit(7);
     }
     int status;

@@ -14,8 +14,9 @@ use libc::{c_int, pid_t};
 use super::ptrace::{self, Report};
 use super::thread::{StoppedThread, Trouble};
 
-/// How long to wait for threads that sleep where they cannot be stopped.
-const SLEEPING_LIMIT: Duration = Duration::from_millis(50);
+/// How long to wait before asking which threads sleep where they cannot be stopped, and then how
+/// long one of them may sleep on.
+const SLEEPING_LIMIT: Duration = Duration::from_millis(30);
 
 /// How long to wait for threads that want to run: each has to come to a processor to stop.
 const RUNNING_LIMIT: Duration = Duration::from_secs(2);
@@ -79,7 +80,12 @@ impl Hold {
     /// [`Trouble::Lost`] when a thread does not stop in time; the process goes on as if nothing
     /// had happened, and another attempt may succeed. Otherwise what the system refused.
     pub(crate) fn stop(pid: pid_t, stragglers: &mut Stragglers) -> Result<Self, Trouble> {
-        let mut stopping = Stopping { pid, running: BTreeMap::new(), stopped: BTreeMap::new() };
+        let mut stopping = Stopping {
+            pid,
+            running: BTreeMap::new(),
+            asleep: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+        };
         let all_stopped = stopping.stop_all(stragglers);
         stragglers.pids.append(&mut stopping.running);
         match all_stopped.and_then(|()| stopping.read_all()) {
@@ -106,6 +112,8 @@ struct Stopping {
     pid: pid_t,
     /// Seized and asked to stop; the value is the process id.
     running: BTreeMap<pid_t, pid_t>,
+    /// Those of them that were found asleep, and when first without having been awake since.
+    asleep: BTreeMap<pid_t, Instant>,
     /// Stopped, and how.
     stopped: BTreeMap<pid_t, Report>,
 }
@@ -129,10 +137,22 @@ impl Stopping {
     }
 
     /// Whether waiting for the threads that are still running is in vain.
-    fn takes_too_long(&self, waited: Duration) -> bool {
-        let mut running = self.running.keys();
+    ///
+    /// A thread may have stopped or been woken since the last look, and one that waits for a lock
+    /// of the kernel sleeps for a moment: only one that sleeps on is lost.
+    fn takes_too_long(&mut self, waited: Duration) -> bool {
+        if waited <= SLEEPING_LIMIT {
+            return false;
+        }
+        let now = Instant::now();
+        for tid in self.running.keys() {
+            if !matches!(state_of(self.pid, *tid), Some('S' | 'D')) {
+                self.asleep.remove(tid);
+            } else if now - *self.asleep.entry(*tid).or_insert(now) > SLEEPING_LIMIT {
+                return true;
+            }
+        }
         waited > RUNNING_LIMIT
-            || waited > SLEEPING_LIMIT && running.any(|tid| state_of(self.pid, *tid) != Some('R'))
     }
 
     /// Seizes the threads that are not seized yet; whether there were any.

@@ -144,17 +144,28 @@ fn a_call_is_interrupted_by_a_handler_as_without_a_tracer() {
     assert!(text.contains("read interrupted") && text.contains("handled 1"), "{text}");
 }
 
+/// A process that waits in vfork(2) until its child reads a line.
+fn in_vfork() -> Victim {
+    let mut victim = Victim::start("vfork", 0);
+    victim.say("go\n");
+    for _ in 0..10_000 {
+        let children = crate::run::supervisor::children_of(victim.pid()).expect("listed");
+        if let [child] = children[..] {
+            assert_eq!(share_memory(child, victim.pid()), Some(true));
+            return victim;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("no child");
+}
+
 #[test]
 fn a_parent_in_vfork_is_left_alone_and_entered_later() {
-    let mut victim = Victim::start("vfork", 0);
+    let mut victim = in_vfork();
     let mut stragglers = Stragglers::default();
-    victim.say("go\n");
-    std::thread::sleep(Duration::from_millis(50));
-    let children = crate::run::supervisor::children_of(victim.pid()).expect("listed");
-    assert_eq!(children.len(), 1);
-    assert_eq!(share_memory(children[0], victim.pid()), Some(true));
     assert!(matches!(Hold::stop(victim.pid(), &mut stragglers), Err(Trouble::Lost)));
     assert!(!stragglers.is_empty());
+    victim.say("child\n");
     while !stragglers.is_empty() {
         stragglers.release_stopped();
         std::thread::sleep(Duration::from_millis(1));
@@ -169,10 +180,10 @@ fn a_parent_in_vfork_is_left_alone_and_entered_later() {
 
 #[test]
 fn a_straggler_can_be_held_by_the_next_attempt() {
-    let mut victim = Victim::start("vfork", 0);
+    let mut victim = in_vfork();
     let mut stragglers = Stragglers::default();
-    victim.say("go\n");
-    std::thread::sleep(Duration::from_millis(50));
+    assert!(matches!(Hold::stop(victim.pid(), &mut stragglers), Err(Trouble::Lost)));
+    victim.say("child\n");
     let hold = (0..100).find_map(|_| Hold::stop(victim.pid(), &mut stragglers).ok());
     let mut hold = hold.expect("stopped once its child is gone");
     assert!(stragglers.is_empty());
