@@ -66,6 +66,7 @@ hazards! {
     reservation "reservation" 20;
     locked "locked" 20;
     hugepages "hugepages" 24;
+    compaction "compaction" 64;
     direct_io "direct_io" 24;
     shared "shared" 20;
     statics "statics" 24;

@@ -17,7 +17,7 @@ use crate::regions::Pages;
 use crate::threads::Thread;
 
 /// Tries of a call that the kernel refuses because the memory map is changing.
-const TRIES_MAX: u32 = 1 << 16;
+pub(crate) const TRIES_MAX: u32 = 1 << 16;
 /// One fault brings in at most this part of the budget.
 const WINDOW_PART: u64 = 256;
 
@@ -32,12 +32,12 @@ impl Process {
         let page = (address / PAGE_BYTES) as u64;
         let Some(region) = self.regions.find(page) else { return false };
         let entry = self.cache.index.get(page);
-        if self.frame_of(page).is_some() {
-            self.serve_write(&region, page);
-            self.publish();
-            return true;
-        }
         if entry.is_resident() {
+            if self.frame_of(page).is_some() {
+                self.serve_write(&region, page);
+                self.publish();
+                return true;
+            }
             // Another thread was faster, or a page that is to be lifted by copying was written.
             if self.lift == Lift::Copy {
                 let _ = self.uffd.write_protect((page as usize) * PAGE_BYTES, PAGE_BYTES, false);

@@ -15,6 +15,7 @@ use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_wire::{EventKind, Frame};
 
 use crate::account::count;
+use crate::fault::TRIES_MAX;
 use crate::process::{BATCH_PAGES, Lift, Process};
 use crate::regions::Region;
 
@@ -314,27 +315,27 @@ impl Process {
         let mut done = 0;
         let mut came = 0;
         let mut broke_sharing = false;
+        let mut tries = 0;
         while done < pages.len() {
             let source = pages[done] as usize * PAGE_BYTES;
             let target = self.staging.start() + (staged + came) * PAGE_BYTES;
             let bytes = (pages.len() - done) * PAGE_BYTES;
             // SAFETY: staging is empty from there on; until the page is put back, a fault on it waits for the lock.
             let moved = unsafe { self.uffd.move_pages(target, source, bytes) };
+            let arrived = match moved {
+                Ok(moved_bytes) if moved_bytes == bytes => bytes / PAGE_BYTES,
+                _ => arrived_pages(target, bytes / PAGE_BYTES),
+            };
+            if arrived > 0 {
+                lifted[came..came + arrived].copy_from_slice(&pages[done..done + arrived]);
+                done += arrived;
+                came += arrived;
+                broke_sharing = false;
+                tries = 0;
+                continue;
+            }
             match moved {
-                Ok(bytes) => {
-                    let moved = bytes / PAGE_BYTES;
-                    lifted[came..came + moved].copy_from_slice(&pages[done..done + moved]);
-                    done += moved;
-                    came += moved;
-                    broke_sharing = false;
-                }
-                Err(EAGAIN) => {}
-                // Whatever the call said of it: it has come.
-                Err(ENOENT) if self.is_present((target / PAGE_BYTES) as u64) => {
-                    lifted[came] = pages[done];
-                    done += 1;
-                    came += 1;
-                }
+                Err(EAGAIN) if tries < TRIES_MAX => tries += 1,
                 Err(ENOENT) if self.is_present(pages[done]) => {
                     self.rejuvenate(pages[done]);
                     done += 1;
@@ -348,10 +349,11 @@ impl Process {
                     break_sharing(source);
                     broke_sharing = true;
                 }
-                Err(_) => {
+                Ok(_) | Err(_) => {
                     self.rejuvenate(pages[done]);
                     done += 1;
                     broke_sharing = false;
+                    tries = 0;
                 }
             }
         }
@@ -461,6 +463,19 @@ impl Process {
         }
         self.slot.give_back.store(0, Relaxed);
     }
+}
+
+/// How many of `most` pages from `target` on are there, whatever `UFFDIO_MOVE` says.
+///
+/// When it has to wait for a page, Linux 6.18 moves what follows without counting it, and then
+/// stumbles over it: mm/userfaultfd.c, `move_pages`, keeps the error of the attempt before.
+fn arrived_pages(target: usize, most: usize) -> usize {
+    let is_there = |at: &usize| {
+        let arguments = [target + at * PAGE_BYTES, PAGE_BYTES, nr::MADV_POPULATE_READ as usize];
+        // SAFETY: only reads; unlike mincore(2) it also finds what the kernel has swapped out.
+        unsafe { checked(nr::__NR_madvise, arguments) }.is_ok()
+    };
+    (0..most).take_while(is_there).count()
 }
 
 /// How many of `victims` are neighbours within the first one's region.
