@@ -67,6 +67,7 @@ hazards! {
     locked "locked" 20;
     hugepages "hugepages" 24;
     compaction "compaction" 64;
+    guards "guards" 20;
     direct_io "direct_io" 24;
     shared "shared" 20;
     statics "statics" 24;

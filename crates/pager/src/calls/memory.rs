@@ -254,6 +254,7 @@ impl Process {
                 }
                 Outcome::of(result)
             }
+            nr::MADV_GUARD_INSTALL => self.guard(pages, arguments),
             // Managed memory has no huge pages, and it is not merged with other pages.
             nr::MADV_HUGEPAGE | nr::MADV_COLLAPSE | nr::MADV_MERGEABLE => Outcome::Done(0),
             nr::MADV_DONTFORK => self.advise_fork(arguments, InChild::Dropped),
@@ -262,6 +263,20 @@ impl Process {
             nr::MADV_POPULATE_READ | nr::MADV_POPULATE_WRITE => self.populate(thread, start, bytes),
             _ => Outcome::GoOn,
         }
+    }
+
+    /// Leaves guard pages to the kernel (Linux 6.13, mm/madvise.c): they have no content, and what
+    /// is fetched ahead would take their place.
+    fn guard(&mut self, pages: Pages, arguments: [usize; 6]) -> Outcome {
+        let result = self.make(nr::__NR_madvise, arguments);
+        match result {
+            Ok(_) => {
+                self.forget(pages.clone());
+                self.unmanage(pages);
+            }
+            Err(_) => self.forget_missing(pages),
+        }
+        Outcome::of(result)
     }
 
     /// Notes what a forked child is to get.
