@@ -25,7 +25,7 @@ const OUTER_VARIABLES: [&str; 6] = [
 fn main() {
     let folder = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let workspace = folder.ancestors().nth(2).expect("the workspace is two folders up").to_owned();
-    watch(&workspace);
+    watch();
     let target = PathBuf::from(variable("OUT_DIR")).join("agent");
     build(&workspace, &target);
     let object = target.join("release/libzpager_agent.so");
@@ -33,12 +33,13 @@ fn main() {
     println!("cargo::rustc-env=ZPAGER_AGENT_OBJECT={}", object.display());
 }
 
-/// Has cargo run this script again when any part of the agent changes.
-fn watch(workspace: &Path) {
+/// Has cargo run this script again when any part of the agent changes. The paths are relative to this
+/// package: with a target directory that two checkouts share, each is watched where it is.
+fn watch() {
     for part in AGENT_PARTS {
-        println!("cargo::rerun-if-changed={}", workspace.join("crates").join(part).display());
+        println!("cargo::rerun-if-changed=../{part}");
     }
-    println!("cargo::rerun-if-changed={}", workspace.join("Cargo.toml").display());
+    println!("cargo::rerun-if-changed=../../Cargo.toml");
     println!("cargo::rerun-if-changed=build.rs");
 }
 

@@ -18,6 +18,7 @@ mod lanes;
 mod lz4;
 mod lzo;
 mod lzw;
+mod output;
 mod page;
 mod same_filled;
 mod wk;

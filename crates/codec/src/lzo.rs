@@ -6,6 +6,7 @@
 //!
 //! Bad on floats and on small integers, where no four bytes in a row repeat.
 
+use crate::output::Output;
 use crate::{Codec, Corrupt, PAGE_BYTES, Page};
 use lzokay::decompress::decompress;
 
@@ -94,21 +95,7 @@ fn common_bytes(page: &Page, a: usize, b: usize) -> usize {
     whole + tail.take_while(|(a, b)| a == b).count()
 }
 
-/// The compressed page as it grows.
-struct Output<'a> {
-    bytes: &'a mut [u8],
-    length: usize,
-}
-
 impl Output<'_> {
-    /// Appends `bytes`, or `None` if they do not fit.
-    fn push(&mut self, bytes: &[u8]) -> Option<()> {
-        let end = self.length + bytes.len();
-        self.bytes.get_mut(self.length..end)?.copy_from_slice(bytes);
-        self.length = end;
-        Some(())
-    }
-
     /// Appends bytes as they are. Between two calls there is a match.
     fn literals(&mut self, literals: &[u8]) -> Option<()> {
         let count = literals.len();

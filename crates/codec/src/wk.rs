@@ -16,6 +16,7 @@
 //! Bad on text, on anything that repeats in pieces longer than a word, and on pages of 64-bit pointers, of which every
 //! second word is an upper half.
 
+use crate::output::Output;
 use crate::{Codec, Corrupt, PAGE_BYTES, Page};
 
 /// Words in a page.
@@ -223,21 +224,5 @@ fn split<D: Dictionary>(page: &Page, streams: &mut Streams) {
             MISSED
         };
         streams.tags[i / 4] |= tag << (2 * (i % 4));
-    }
-}
-
-/// The compressed page as it grows.
-struct Output<'a> {
-    bytes: &'a mut [u8],
-    length: usize,
-}
-
-impl Output<'_> {
-    /// Appends `bytes`, or `None` if they do not fit.
-    fn push(&mut self, bytes: &[u8]) -> Option<()> {
-        let end = self.length + bytes.len();
-        self.bytes.get_mut(self.length..end)?.copy_from_slice(bytes);
-        self.length = end;
-        Some(())
     }
 }

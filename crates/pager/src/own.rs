@@ -180,7 +180,7 @@ fn again<T, E>(pauses_ms: &[u64], mut work: impl FnMut() -> Result<T, E>) -> Res
     for &pause_ms in pauses_ms {
         match work() {
             Ok(value) => return Ok(value),
-            Err(_) => zpager_sys::process::pause_ms(pause_ms),
+            Err(_) => zpager_sys::process::nap(pause_ms * 1_000_000),
         }
     }
     work()

@@ -444,7 +444,8 @@ impl Process {
         };
         let held_bytes = relative.held_bytes();
         relative.give_back.store(1, Relaxed);
-        signal::queue(relative.pid.load(Relaxed), signal::SIGURG, GIVE_BACK);
+        // One that is gone shows by its slot.
+        let _ = signal::queue(relative.pid.load(Relaxed), signal::SIGURG, GIVE_BACK);
         for _ in 0..NAPS_MAX {
             process::nap(NAP_NANOSECONDS);
             if self.is_asked() {

@@ -15,8 +15,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use zpager_sys::dispatch::SYS_USER_DISPATCH;
 use zpager_sys::signal::{
     self, Action, Context, FORCED, Frame, Info, OURS, Place, SA_NODEFER, SA_ONSTACK, SA_RESETHAND,
-    SA_RESTART, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSYS, SIGURG,
-    fpstate_bytes, only,
+    SA_RESTART, SA_RESTORER, SA_SIGINFO, SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSYS,
+    SIGURG, fpstate_bytes, only,
 };
 use zpager_sys::{Errno, process};
 use zpager_wire::{BRING_IN, GIVE_BACK};
@@ -29,7 +29,6 @@ use crate::threads::Thread;
 
 const SIGKILL: u32 = 9;
 const SIGSTOP: u32 = 19;
-const SI_QUEUE: i32 = -1;
 const EINTR: isize = -4;
 /// Flags that the kernel acts on, whatever the handler.
 const KERNEL_FLAGS: u64 = SA_RESTART | SA_NOCLDSTOP | SA_NOCLDWAIT;

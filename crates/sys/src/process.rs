@@ -35,17 +35,10 @@ pub fn raise(signal: u32) {
 }
 
 /// Sleeps.
-pub fn pause_ms(milliseconds: u64) {
-    let time = [milliseconds / 1000, milliseconds % 1000 * 1_000_000];
-    // SAFETY: the kernel reads the two words.
-    let _ = unsafe { checked(nr::__NR_nanosleep, [time.as_ptr() as usize, 0]) };
-}
-
-/// Sleeps for less than a second.
 pub fn nap(nanoseconds: u64) {
-    let moment = [0u64, nanoseconds];
+    let time = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
     // SAFETY: the kernel only reads the two words.
-    let _ = unsafe { checked(nr::__NR_nanosleep, [moment.as_ptr() as usize, 0]) };
+    let _ = unsafe { checked(nr::__NR_nanosleep, [time.as_ptr() as usize, 0]) };
 }
 
 /// Ends the process.

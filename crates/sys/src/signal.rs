@@ -270,9 +270,11 @@ pub fn pending() -> Mask {
     set
 }
 
-/// Sends `signal` with `value` to a process, as sigqueue(3) does. Not at all where that is not allowed.
-pub fn queue(pid: i32, signal: u32, value: usize) {
-    const SI_QUEUE: i32 = -1;
+/// The code of a signal that [`queue`] sent.
+pub const SI_QUEUE: i32 = -1;
+
+/// Sends `signal` with `value` to a process, as sigqueue(3) does. False where it is gone, or that is not allowed.
+pub fn queue(pid: i32, signal: u32, value: usize) -> bool {
     // SAFETY: plain numbers.
     let none: Info = unsafe { core::mem::zeroed() };
     let mut info = Info { signal: signal as i32, code: SI_QUEUE, ..none };
@@ -280,7 +282,7 @@ pub fn queue(pid: i32, signal: u32, value: usize) {
     info.words[1] = value;
     let arguments = [pid as usize, signal as usize, (&raw const info) as usize];
     // SAFETY: the kernel only reads the information.
-    let _ = unsafe { checked(nr::__NR_rt_sigqueueinfo, arguments) };
+    unsafe { checked(nr::__NR_rt_sigqueueinfo, arguments) }.is_ok()
 }
 
 /// Takes a signal away that is pending for the calling thread and blocked.

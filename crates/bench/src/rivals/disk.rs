@@ -4,12 +4,9 @@
 use anyhow::Result;
 
 use super::{
-    Account, Arrangement, Pool, Rival, SetUp, Surroundings, Terms, account_swapping,
-    arrange_swapping, swap_file_text, swap_size_bytes, switch_zswap,
+    Pool, Rival, SetUp, Surroundings, Terms, swap_file_text, swap_size_bytes, switch_zswap,
 };
 use crate::changes::Changes;
-use crate::process::{Finished, Program};
-use crate::workloads::Output;
 
 pub(super) struct Disk;
 
@@ -31,14 +28,6 @@ impl Rival for Disk {
         switch_zswap(changes, "N")?;
         changes.add_swap_file(&surroundings.swap_directory, swap_size_bytes(terms))?;
         Ok(SetUp { pool: Pool::Charged, note: String::new() })
-    }
-
-    fn arrange(&self, program: &Program, _: &Surroundings, terms: Terms) -> Arrangement {
-        arrange_swapping(program, terms)
-    }
-
-    fn account(&self, finished: &Finished<Output>, _: &Surroundings) -> Result<Account> {
-        Ok(account_swapping(finished))
     }
 
     fn seeks_share(&self) -> bool {

@@ -152,14 +152,26 @@ pub(crate) trait Rival: Sync {
         terms: Terms,
     ) -> Result<SetUp>;
 
-    /// How `program` is started on these terms.
-    fn arrange(&self, program: &Program, surroundings: &Surroundings, terms: Terms) -> Arrangement;
+    /// How `program` is started on these terms: the cgroup is given the share, and may swap.
+    fn arrange(&self, program: &Program, _: &Surroundings, terms: Terms) -> Arrangement {
+        Arrangement {
+            program: program.clone(),
+            allowance: Allowance { limit_bytes: Some(terms.given_bytes), may_swap: true },
+        }
+    }
 
-    /// The accounts of a run.
+    /// The accounts of a run: cgroup and pool together.
     ///
     /// # Errors
     /// When they cannot be read.
-    fn account(&self, finished: &Finished<Output>, surroundings: &Surroundings) -> Result<Account>;
+    fn account(&self, finished: &Finished<Output>, _: &Surroundings) -> Result<Account> {
+        Ok(Account {
+            peak_bytes: finished.group_peak_bytes + finished.sampled_peak_bytes,
+            extra_bytes: finished.sampled_peak_bytes,
+            faults: finished.major_faults,
+            statistics: None,
+        })
+    }
 
     /// The sum that is sought for its share.
     fn target(&self, total_bytes: u64) -> Target {
@@ -185,24 +197,6 @@ pub(crate) struct SetUp {
     pub pool: Pool,
     /// What a reader of the figures has to know of the rival here.
     pub note: String,
-}
-
-/// The kernel's rivals: the cgroup is given the share, and may swap.
-fn arrange_swapping(program: &Program, terms: Terms) -> Arrangement {
-    Arrangement {
-        program: program.clone(),
-        allowance: Allowance { limit_bytes: Some(terms.given_bytes), may_swap: true },
-    }
-}
-
-/// The kernel's rivals: cgroup and pool together.
-fn account_swapping(finished: &Finished<Output>) -> Account {
-    Account {
-        peak_bytes: finished.group_peak_bytes + finished.sampled_peak_bytes,
-        extra_bytes: finished.sampled_peak_bytes,
-        faults: finished.major_faults,
-        statistics: None,
-    }
 }
 
 /// Room for everything the program may swap out, and a share for what the kernel allots ahead.

@@ -8,14 +8,9 @@
 
 use anyhow::{Context, Result};
 
-use super::{
-    Account, Arrangement, Pool, Rival, SetUp, Surroundings, Terms, account_swapping,
-    arrange_swapping, swap_size_bytes, switch_zswap,
-};
+use super::{Pool, Rival, SetUp, Surroundings, Terms, swap_size_bytes, switch_zswap};
 use crate::changes::Changes;
 use crate::machine::Machine;
-use crate::process::{Finished, Program};
-use crate::workloads::Output;
 
 pub(super) struct Zram;
 
@@ -44,14 +39,6 @@ impl Rival for Zram {
             .context("cannot size the zram device")?;
         changes.swap_on(&machine.path(&format!("/dev/zram{number}")))?;
         Ok(SetUp { pool: Pool::Zram { number }, note: codec })
-    }
-
-    fn arrange(&self, program: &Program, _: &Surroundings, terms: Terms) -> Arrangement {
-        arrange_swapping(program, terms)
-    }
-
-    fn account(&self, finished: &Finished<Output>, _: &Surroundings) -> Result<Account> {
-        Ok(account_swapping(finished))
     }
 
     fn has_kernel_pool(&self) -> bool {

@@ -8,13 +8,8 @@
 
 use anyhow::{Result, bail};
 
-use super::{
-    Account, Arrangement, Pool, Rival, SetUp, Surroundings, Terms, account_swapping,
-    arrange_swapping, swap_file_text, swap_size_bytes,
-};
+use super::{Pool, Rival, SetUp, Surroundings, Terms, swap_file_text, swap_size_bytes};
 use crate::changes::Changes;
-use crate::process::{Finished, Program};
-use crate::workloads::Output;
 
 /// The main switch.
 pub(super) const ENABLED: &str = "/sys/module/zswap/parameters/enabled";
@@ -53,14 +48,6 @@ impl Rival for Zswap {
         changes.set_switch(ENABLED, "Y")?;
         changes.add_swap_file(&surroundings.swap_directory, swap_size_bytes(terms))?;
         Ok(SetUp { pool, note: codec })
-    }
-
-    fn arrange(&self, program: &Program, _: &Surroundings, terms: Terms) -> Arrangement {
-        arrange_swapping(program, terms)
-    }
-
-    fn account(&self, finished: &Finished<Output>, _: &Surroundings) -> Result<Account> {
-        Ok(account_swapping(finished))
     }
 
     fn has_kernel_pool(&self) -> bool {

@@ -36,7 +36,6 @@ const ASKED: u32 = 2;
 const SERVED: u32 = 3;
 const PHASE_BITS: u32 = 2;
 const PHASES: u32 = 3;
-const SI_QUEUE: i32 = -1;
 
 /// A request in the hands of the thread that asks.
 struct Asking<'a> {
@@ -93,7 +92,8 @@ impl Asking<'_> {
     fn send(&self) -> bool {
         let request = self.request;
         request.sending.store(1, SeqCst);
-        let is_sent = request.answers.load(SeqCst) != 0 && queue(self.pid);
+        let is_sent =
+            request.answers.load(SeqCst) != 0 && signal::queue(self.pid, signal::SIGURG, BRING_IN);
         request.sending.store(0, SeqCst);
         is_sent
     }
@@ -122,22 +122,7 @@ fn serve_own(thread: &mut Thread) {
 
 /// Whether a thread exists, whoever's it is.
 fn is_alive(tid: i32) -> bool {
-    const ESRCH: i32 = 3;
-    // SAFETY: signal 0 only asks.
-    let asked = unsafe { checked(nr::__NR_tkill, [tid as usize, 0]) };
-    tid > 0 && asked.err().is_none_or(|error| error.0 != ESRCH)
-}
-
-fn queue(pid: i32) -> bool {
-    // SAFETY: plain words of the kernel's `siginfo`, all of which may be zero.
-    let mut info: signal::Info = unsafe { core::mem::zeroed() };
-    info.signal = signal::SIGURG as i32;
-    info.code = SI_QUEUE;
-    info.words[0] = process::pid() as usize;
-    info.words[1] = BRING_IN;
-    let arguments = [pid as usize, signal::SIGURG as usize, (&raw const info) as usize];
-    // SAFETY: the process answers, so that it has the pager's handler.
-    unsafe { checked(nr::__NR_rt_sigqueueinfo, arguments) }.is_ok()
+    tid > 0 && process::exists(tid)
 }
 
 /// Waits until the word is another, or for a millisecond.
