@@ -43,11 +43,12 @@ stressors! {
     stress_mremap "--mremap 1 --mremap-bytes 48m" 5 24;
     stress_malloc "--malloc 1 --malloc-bytes 64m --malloc-touch --malloc-pthreads 2" 5 32;
     stress_vm_rw "--vm-rw 1 --vm-rw-bytes 48m" 5 32;
-    stress_bigheap "--bigheap 1 --bigheap-growth 1m --bigheap-bytes 96m" 5 32;
+    stress_bigheap "--bigheap 1 --bigheap-growth 1m --bigheap-ops 96" 5 32;
     stress_fork "--vm 1 --vm-bytes 48m --fork 1 --fork-vm" 5 40;
     stress_pthread "--vm 1 --vm-bytes 48m --pthread 1 --pthread-max 64" 5 40;
     stress_clone "--vm 1 --vm-bytes 48m --clone 1 --clone-max 16" 5 48;
-    stress_vfork "--vm 1 --vm-bytes 48m --vforkmany 1 --vfork 1" 5 48;
+    // Thousands of processes wait for each other's vfork, and each has a signal stack of its own.
+    stress_vfork "--vm 1 --vm-bytes 192m --vforkmany 1 --vfork 1" 5 160;
 }
 
 /// Everything of the above for longer, entered at pressure too and with every way of lifting.

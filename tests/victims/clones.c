@@ -2,6 +2,7 @@
 #include "victim.h"
 #include <linux/futex.h>
 #include <linux/sched.h>
+#include <sys/uio.h>
 
 #define BIG_PAGES (40 * MIB_PAGES)
 #define STACK_PAGES 64
@@ -107,6 +108,21 @@ static void as_threads(char *stacks, uint64_t tag, int fds[2]) {
     }
 }
 
+/* Reads memory by the id of a process that has the same memory, and may have ended by now. */
+static void by_id(long child, uint64_t tag) {
+    static char found[16 * PAGE_BYTES];
+    size_t page = tag % (BIG_PAGES - 16);
+    struct iovec local = {found, sizeof found};
+    struct iovec remote = {big + page * PAGE_BYTES, sizeof found};
+    ssize_t got = process_vm_readv((pid_t)child, &local, 1, &remote, 1, 0);
+    if (got < 0)
+        CHECK(errno == ESRCH);
+    else
+        CHECK(got == sizeof found);
+    for (size_t i = 0; got > 0 && i < 16; i++)
+        page_check(found + i * PAGE_BYTES, page + i);
+}
+
 /* A process in the same memory, with and without the parent waiting for it. */
 static void as_processes(char *stacks, uint64_t tag, int fds[2], unsigned long extra_flags) {
     struct job *job = pages_map(16);
@@ -118,12 +134,14 @@ static void as_processes(char *stacks, uint64_t tag, int fds[2], unsigned long e
         CHECK(child > 0);
         if (extra_flags & CLONE_VFORK)
             CHECK(job->finished);
+        else
+            by_id(child, mix(tag + round));
         job_end(job, fds[0]);
         CHECK_CHILD(child);
     }
 }
 
-/* Children with memory of their own, by both calls, without libc's fork. */
+/* Children with memory of their own, by both calls, without libc's fork; some share descriptors. */
 static void as_forks(uint64_t tag) {
     struct clone_args *arguments = pages_map(16);
     char *own = pages_map(MIB_PAGES);
@@ -131,11 +149,12 @@ static void as_forks(uint64_t tag) {
     for (int round = 0; round < 10; round++) {
         wander(tag + round, 3000);
         long child;
+        unsigned long flags = round % 4 < 2 ? 0 : CLONE_FILES;
         if (round % 2) {
-            *arguments = (struct clone_args){.exit_signal = SIGCHLD};
+            *arguments = (struct clone_args){.flags = flags, .exit_signal = SIGCHLD};
             child = raw(SYS_clone3, (long)arguments, sizeof *arguments, 0, 0, 0, 0);
         } else {
-            child = raw(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0);
+            child = raw(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0, 0);
         }
         CHECK(child >= 0);
         if (child == 0) {

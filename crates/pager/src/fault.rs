@@ -174,8 +174,9 @@ impl Process {
             let outcome = unsafe { self.uffd.copy(target, source.add(done * PAGE_BYTES), bytes) };
             let step = match outcome {
                 Ok(copied) => copied / PAGE_BYTES,
-                // There already: memory that the kernel mapped before it was managed.
-                Err(EEXIST) => 1,
+                // There already: memory that the kernel mapped before it was managed. What was away
+                // cannot be there too: going on would mean to guess which of the two is right.
+                Err(EEXIST) if source == self.zeros.base().cast_const() => 1,
                 // One call does not reach over the end of a mapping: page by page then.
                 Err(ENOENT) if most > 1 => {
                     most = 1;

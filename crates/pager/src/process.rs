@@ -68,6 +68,8 @@ pub(crate) struct Process {
     pub(crate) starved_turns: u32,
     /// It was forked by a managed process.
     pub(crate) is_child: bool,
+    /// It has its parent's descriptors, not copies of them (`CLONE_FILES`).
+    pub(crate) shares_descriptors: bool,
     pub(crate) published: Published,
     /// Pages on their way out; empty between swap-outs.
     pub(crate) staging: Mapping,

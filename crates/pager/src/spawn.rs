@@ -27,6 +27,7 @@ use crate::start::open_userfaultfd;
 use crate::threads::Thread;
 
 const CLONE_VM: usize = 0x100;
+const CLONE_FILES: usize = 0x400;
 const CLONE_VFORK: usize = 0x4000;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_SETTLS: usize = 0x8_0000;
@@ -194,7 +195,7 @@ impl Process {
                 if wanted.stack_pointer != 0 {
                     context.registers.rsp = wanted.stack_pointer;
                 }
-                self.begin_as_child(thread);
+                self.begin_as_child(thread, wanted.flags & CLONE_FILES != 0);
             }
             error if error < 0 => {
                 self.unshare_with_child();
@@ -206,7 +207,7 @@ impl Process {
     }
 
     /// Makes the copy of a process a process of its own.
-    fn begin_as_child(&mut self, thread: &mut Thread) {
+    fn begin_as_child(&mut self, thread: &mut Thread, shares_descriptors: bool) {
         self.pid = process::pid();
         self.slot = claim_slot(self.control, self.pid);
         self.is_child = true;
@@ -215,8 +216,11 @@ impl Process {
         thread.pid = self.pid;
         thread.tid.store(process::tid(), Relaxed);
         self.threads.keep_only(thread);
-        // First, as there may be no other descriptor left.
-        self.uffd.fd().close();
+        self.shares_descriptors = shares_descriptors;
+        if !shares_descriptors {
+            // First, as there may be no other descriptor left.
+            self.uffd.fd().close();
+        }
         match open_userfaultfd() {
             Ok(uffd) => self.uffd = uffd,
             Err(error) => self.fail(error, 0),

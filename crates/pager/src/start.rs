@@ -274,6 +274,7 @@ fn build(
         starved_pause: 0,
         starved_turns: 0,
         is_child: false,
+        shares_descriptors: false,
         incoming_pages_max: 0,
         published: Published::default(),
         staging,

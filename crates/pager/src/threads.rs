@@ -29,6 +29,8 @@ const TOUCHED_BYTES: usize = 6 * PAGE_BYTES;
 
 /// A thread id that is none: the block is free.
 const NOBODY: i32 = 0;
+/// The id of a block that was claimed for a thread which has not said its own yet.
+const CLAIMED: i32 = -1;
 
 /// One thread.
 #[repr(C)]
@@ -150,7 +152,7 @@ impl Threads {
         let thread = self.block(at);
         thread.selector = SELECTOR_BLOCK;
         thread.pid = pid;
-        thread.tid = AtomicI32::new(-1);
+        thread.tid = AtomicI32::new(CLAIMED);
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
         thread.pending = 0;
@@ -191,13 +193,18 @@ impl Threads {
 /// Negative thread ids: an ending thread may still run on its block, so the block is free only when the thread is gone.
 fn is_free(thread: &mut Thread) -> bool {
     let tid = thread.tid.load(Relaxed);
-    if tid < -1 && !thread_exists(thread.pid, -tid) {
+    if tid < CLAIMED && !thread_exists(thread.pid, -tid) {
         thread.tid.store(NOBODY, Relaxed);
     }
     thread.tid.load(Relaxed) == NOBODY
 }
 
 impl Thread {
+    /// The block is a child's that has not said its id yet.
+    pub(crate) fn is_being_born(&self) -> bool {
+        self.tid.load(Relaxed) == CLAIMED
+    }
+
     /// The thread is about to end.
     pub(crate) fn ends(&mut self) {
         let tid = self.tid.load(Relaxed);

@@ -6,7 +6,9 @@
 //! Source: process_vm_readv(2). The kernel does not wait in these calls, so that
 //! no signal interrupts them.
 
-use zpager_sys::process::thread_exists;
+use core::sync::atomic::Ordering::Relaxed;
+
+use zpager_sys::process::{self, thread_exists};
 use zpager_sys::syscall;
 
 use super::Outcome;
@@ -16,6 +18,9 @@ use crate::process::Process;
 use crate::threads::Thread;
 
 const EFAULT: isize = -14;
+/// Naps until a child that was just made has said its id, which it does without the lock.
+const BIRTH_NAPS_MAX: u32 = 100;
+const BIRTH_NAP_NANOSECONDS: u64 = 100_000;
 /// Times in a row that pages were brought in and were gone again.
 const FUTILE_MAX: u32 = 8;
 
@@ -72,15 +77,17 @@ impl Process {
         arguments: [usize; 6],
     ) -> Outcome {
         let [process, local, local_count, remote, remote_count, flags] = arguments;
-        self.hold(thread, local, local_count.min(VECTORS_MAX) * 16);
-        self.hold(thread, remote, remote_count.min(VECTORS_MAX) * 16);
-        let is_own = process as i32 == self.pid || thread_exists(self.pid, process as i32);
+        // The kernel refuses these before it looks at any memory.
+        if flags != 0 || local_count > VECTORS_MAX || remote_count > VECTORS_MAX {
+            return Outcome::GoOn;
+        }
+        self.hold(thread, local, local_count * 16);
+        self.hold(thread, remote, remote_count * 16);
+        let is_own = self.has_memory_of(process as i32);
         let remote_bytes = if is_own { self.managed_bytes(remote, remote_count) } else { 0 };
         let bytes = self.managed_bytes(local, local_count).saturating_add(remote_bytes);
-        // What the kernel refuses at once, it refuses by itself.
-        let is_refused = flags != 0 || local_count > VECTORS_MAX || remote_count > VECTORS_MAX;
         let is_neighbour = !is_own && self.neighbour(process as i32).is_some();
-        if is_refused || !is_neighbour && bytes <= self.piece_bytes() {
+        if !is_neighbour && bytes <= self.piece_bytes() {
             self.hold_vectors(thread, local, local_count, false);
             if is_own {
                 self.hold_vectors(thread, remote, remote_count, false);
@@ -99,6 +106,21 @@ impl Process {
                 false => self.piece_bytes(),
             },
         })
+    }
+
+    /// Whether the thread or process `id` has this memory: also a child may share it.
+    fn has_memory_of(&self, id: i32) -> bool {
+        if id == self.pid || thread_exists(self.pid, id) {
+            return true;
+        }
+        let is_known = || self.threads.live().any(|thread| thread.tid.load(Relaxed) == id);
+        for _ in 0..BIRTH_NAPS_MAX {
+            if is_known() || !self.threads.live().any(|thread| thread.is_being_born()) {
+                break;
+            }
+            process::nap(BIRTH_NAP_NANOSECONDS);
+        }
+        is_known()
     }
 }
 

@@ -202,6 +202,10 @@ impl Process {
         self.cache.unshare_spilled(0, PAGE_NUMBER_END);
         self.publish();
         self.control.retire(&self.tables, self.slot, self.pid);
+        if self.shares_descriptors && self.threads.is_alone(thread) {
+            // The parent would keep it. Nobody touches managed memory any more.
+            self.uffd.fd().close();
+        }
         Outcome::End
     }
 
