@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <linux/close_range.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #define BIG_PAGES (40 * MIB_PAGES)
 
@@ -34,6 +35,19 @@ static void close_each(void) {
         close(i);
 }
 
+/* After close_each: there is none, whichever way one asks. */
+static void find_none(void) {
+    struct rlimit limit;
+    struct stat status;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    for (rlim_t i = 3; i < limit.rlim_cur && i < 70000; i++) {
+        CHECK(fcntl((int)i, F_GETFD) == -1 && errno == EBADF);
+        CHECK(fstat((int)i, &status) == -1 && errno == EBADF);
+        CHECK(raw(SYS_fstat, (long)i, (long)&status, 0, 0, 0, 0) == -EBADF);
+        CHECK(dup((int)i) == -1 && dup2((int)i, 3) == -1 && errno == EBADF);
+    }
+}
+
 static void replace_each(void) {
     int fd = open("/dev/null", O_RDWR);
     CHECK(fd == 3);
@@ -57,6 +71,7 @@ int main(int argc, char **argv) {
     closefrom(3);
     turn_over(&tag);
     close_each();
+    find_none();
     turn_over(&tag);
     replace_each();
     turn_over(&tag);

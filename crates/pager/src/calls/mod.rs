@@ -7,6 +7,7 @@
 //! another program is prepared first ([`execute`]). Large transfers go in pieces ([`transfer`], [`stream`]).
 
 mod across;
+mod descriptors;
 mod execute;
 mod memory;
 mod neighbours;
@@ -117,6 +118,9 @@ fn go_on(thread: &mut Thread, context: &mut Context, number: usize, stub: Option
 impl Process {
     fn call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let number = context.registers.rax as u32;
+        if let Some(outcome) = self.own_descriptor_call(number, context.registers.arguments()) {
+            return outcome;
+        }
         match number {
             nr::__NR_read..=nr::__NR_write
             | nr::__NR_pread64..=nr::__NR_writev
@@ -154,10 +158,7 @@ impl Process {
             | nr::__NR_prlimit64
             | nr::__NR_exit
             | nr::__NR_exit_group
-            | nr::__NR_close
             | nr::__NR_close_range
-            | nr::__NR_dup2
-            | nr::__NR_dup3
             | nr::__NR_set_robust_list
             | nr::__NR_set_tid_address
             | nr::__NR_rseq

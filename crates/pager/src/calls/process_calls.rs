@@ -1,4 +1,4 @@
-//! Calls about the process, its threads and its descriptors.
+//! Calls about the process and its threads.
 
 use zpager_cache::PAGE_NUMBER_END;
 use zpager_sys::signal::Context;
@@ -9,7 +9,6 @@ use super::Outcome;
 use crate::process::Process;
 use crate::threads::Thread;
 
-const EBADF: Errno = Errno(9);
 const EFAULT: Errno = Errno(14);
 const ENOSYS: Errno = Errno(38);
 const EINVAL: Errno = Errno(22);
@@ -20,8 +19,6 @@ const STRING_STEP_BYTES: usize = 256;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SET_NAME: usize = 15;
 const PR_GET_NAME: usize = 16;
-const CLOSE_RANGE_UNSHARE: usize = 2;
-const CLONE_FILES: usize = 0x400;
 const ROBUST_HEAD_BYTES: usize = 24;
 /// Most entries of a list of robust mutexes that the kernel looks at.
 const ROBUST_MAX: usize = 2048;
@@ -51,13 +48,7 @@ impl Process {
                 Outcome::GoOn
             }
             nr::__NR_exit_group => self.end(thread),
-            nr::__NR_close if self.owns_descriptor(first as i32) => {
-                Outcome::Done(EBADF.as_result())
-            }
             nr::__NR_close_range => self.close_range(first, second, third),
-            nr::__NR_dup2 | nr::__NR_dup3 if self.owns_descriptor(second as i32) => {
-                Outcome::Done(EBADF.as_result())
-            }
             nr::__NR_set_robust_list => {
                 self.spare(first, ROBUST_HEAD_BYTES);
                 Outcome::GoOn
@@ -207,30 +198,5 @@ impl Process {
             self.uffd.fd().close();
         }
         Outcome::End
-    }
-
-    /// Closes around the pager's own descriptors.
-    fn close_range(&mut self, first: usize, last: usize, flags: usize) -> Outcome {
-        let (first, last) = (first as u32 as usize, last as u32 as usize);
-        let mut ours = [self.uffd.fd().0, self.store_fd].map(|fd| fd as u32 as usize);
-        ours.sort_unstable();
-        if !ours.iter().any(|fd| (first..=last).contains(fd)) || first > last {
-            return Outcome::GoOn;
-        }
-        let mut from = first;
-        let mut result = 0;
-        if flags & CLOSE_RANGE_UNSHARE != 0 {
-            // SAFETY: what the call does first; the descriptors of other threads stay open.
-            result = unsafe { syscall::call(nr::__NR_unshare, [CLONE_FILES, 0, 0, 0, 0, 0]) };
-        }
-        for end in ours.into_iter().filter(|fd| (first..=last).contains(fd)).chain([last + 1]) {
-            if from < end && result == 0 {
-                // SAFETY: the program's own descriptors.
-                result =
-                    unsafe { syscall::call(nr::__NR_close_range, [from, end - 1, flags, 0, 0, 0]) };
-            }
-            from = end + 1;
-        }
-        Outcome::Done(result)
     }
 }
