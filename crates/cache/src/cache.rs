@@ -19,7 +19,8 @@ mod tests;
 use zpager_codec::{CodecId, Page, compress, decompress, same_filled, scratch_bytes};
 use zpager_pool::{Handle, Pool, SizeClasses, Space, SpaceSource};
 use zpager_store::{
-    BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadError, read_run,
+    Around, BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround,
+    ReadError, read_run,
 };
 
 use crate::entry::{Entry, PageNumber, State};
@@ -46,6 +47,8 @@ const POOL_BYTES_PER_ORDERED: usize = 32;
 const WRITE_BYTES_MIN: usize = 128 * 1024;
 /// Longest read from the store.
 const READ_BYTES: usize = 128 * 1024;
+/// A cluster that is read around in takes at most this part of the pool's bound.
+const AROUND_PART: usize = 128;
 /// Most records of one write: so many of the shortest, 16 bytes each, are worth one.
 const RECORDS_MAX: usize = WRITE_BYTES_MIN / 16;
 /// Most pages of one read.
@@ -186,6 +189,11 @@ pub struct Cache<M: SpaceSource, B> {
     batch: M::Space,
     leaving: M::Space,
     blocks: M::Space,
+    /// A cluster that is read around in, where the pool may be large enough for that.
+    around: Option<M::Space>,
+    around_state: Around,
+    /// Where this process's writes and its parent's end.
+    end_bytes: u64,
     /// Pages in a row that did not shrink, or were not tried.
     in_vain: u32,
     /// What is held of each cluster.
@@ -233,6 +241,12 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             batch: source.reserve(CLUSTER_BYTES)?,
             leaving: source.reserve(leaving_bytes)?,
             blocks: source.reserve(READ_BYTES)?,
+            around: match pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
+                true => Some(source.reserve(CLUSTER_BYTES)?),
+                false => None,
+            },
+            around_state: Around::NEW,
+            end_bytes: 0,
             in_vain: 0,
             held: Held::new(source.reserve(held_bytes)?),
             found: source.reserve(Waiting::BYTES)?,
@@ -251,6 +265,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         for buffer in [&self.scratch, &self.output, &self.batch, &self.leaving, &self.blocks] {
             buffer.release(0, buffer.bytes());
         }
+        self.forget_around();
         self.has_coded = false;
         (self.gathered_bytes_max, self.leaving_max, self.read_bytes_max) = (0, 0, 0);
         self.fills.become_copy();
@@ -269,6 +284,16 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             self.blocks.release(0, self.blocks.bytes());
             self.read_bytes_max = 0;
         }
+        if CLUSTER_BYTES > bytes_max {
+            self.forget_around();
+        }
+    }
+
+    fn forget_around(&mut self) {
+        if let Some(around) = self.around.as_ref().filter(|_| self.around_state.holds()) {
+            around.release(0, CLUSTER_BYTES);
+        }
+        self.around_state.forget();
     }
 
     /// RAM of the buffers that were used.
@@ -279,6 +304,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             + pages(self.gathered_bytes_max)
             + pages(self.leaving_max * size_of::<Leaving>())
             + pages(self.read_bytes_max)
+            + if self.around_state.holds() { CLUSTER_BYTES } else { 0 }
     }
 
     /// Where the pool's objects lie.
@@ -503,19 +529,32 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         };
         let mut good = 0;
         let mut failure = None;
-        let transfer =
-            read_run(&store.blocks, store.clusters, &places[..count], buffer, |at, outcome| {
-                if failure.is_some() || at != good {
-                    return;
-                }
-                let decoded = outcome.map_err(lost).and_then(|data| {
-                    decompress(codecs[at], data, &mut pages[at], scratch).map_err(|_| Lost::Corrupt)
-                });
-                match decoded {
-                    Ok(()) => good += 1,
-                    Err(lost) => failure = Some(lost),
-                }
+        let each = |at: usize, outcome: Result<&[u8], ReadError>| {
+            if failure.is_some() || at != good {
+                return;
+            }
+            let decoded = outcome.map_err(lost).and_then(|data| {
+                decompress(codecs[at], data, &mut pages[at], scratch).map_err(|_| Lost::Corrupt)
             });
+            match decoded {
+                Ok(()) => good += 1,
+                Err(lost) => failure = Some(lost),
+            }
+        };
+        let (blocks, clusters) = (&store.blocks, store.clusters);
+        let transfer = match &self.around {
+            Some(around) => {
+                // SAFETY: the space is this cache's alone.
+                let around = unsafe { bytes_mut(around, CLUSTER_BYTES) };
+                let state = self.around_state;
+                let around = ReadAround::new(blocks, clusters, self.end_bytes, around, state);
+                read_run(&around, clusters, &places[..count], buffer, each);
+                let (state, transfer) = around.finish();
+                self.around_state = state;
+                transfer
+            }
+            None => read_run(blocks, clusters, &places[..count], buffer, each),
+        };
         self.read_bytes_max = self.read_bytes_max.max(transfer.bytes.min(READ_BYTES));
         reads.reads += transfer.reads;
         reads.read_bytes += transfer.bytes;
@@ -648,6 +687,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                     self.compact();
                 }
                 let end_bytes = start_bytes + written_bytes as u64;
+                self.end_bytes = self.end_bytes.max(end_bytes);
                 Ok(Spilled { pages: count, written_bytes, end_bytes })
             }
             Err(error) => {

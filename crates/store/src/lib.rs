@@ -7,6 +7,7 @@
 //! The crate makes no system call and has no allocator.
 #![no_std]
 
+mod around;
 mod batch;
 mod blocks;
 mod clusters;
@@ -20,6 +21,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+pub use around::{Around, ReadAround};
 pub use batch::Batch;
 pub use blocks::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Errno};
 pub use clusters::Clusters;

@@ -9,25 +9,25 @@ use std::vec::Vec;
 use std::{println, vec};
 
 /// A buffer aligned to blocks.
-struct Buffer {
+pub(crate) struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     len: usize,
 }
 
 impl Buffer {
-    fn new(len: usize) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
         let bytes = vec![0xee; len + BLOCK_BYTES];
         let start = bytes.as_ptr().align_offset(BLOCK_BYTES);
         Self { bytes, start, len }
     }
 
-    fn get(&mut self) -> &mut [u8] {
+    pub(crate) fn get(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
     }
 }
 
-fn words(clusters: usize) -> Vec<AtomicU64> {
+pub(crate) fn words(clusters: usize) -> Vec<AtomicU64> {
     let words = Clusters::words_for((clusters * CLUSTER_BYTES) as u64);
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }

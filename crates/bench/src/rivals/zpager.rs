@@ -67,9 +67,10 @@ impl Rival for Zpager {
         }
     }
 
-    /// The measured runs have a hard limit at the total, so the sum may not lie above it.
+    /// The measured runs have a hard limit at the total, so the sum may not lie above it; and
+    /// program text needs room too, or the kernel reads it again and again.
     fn target(&self, total_bytes: u64) -> Target {
-        let margin_bytes = (total_bytes / 100).max(1 << 20);
+        let margin_bytes = (total_bytes / 30).max(1 << 20);
         let aim_bytes = total_bytes.saturating_sub(margin_bytes);
         Target { total_bytes: aim_bytes, tolerance_bytes: margin_bytes, first_bytes: aim_bytes }
     }
