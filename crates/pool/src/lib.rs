@@ -7,6 +7,10 @@
 mod pool;
 mod size_classes;
 mod space;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub use pool::*;
