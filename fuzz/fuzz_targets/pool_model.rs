@@ -1,9 +1,9 @@
-//! The pool against a plain map: objects of all lengths, removed, replaced, moved by
+//! A pool, chosen by the first byte, against a plain map: objects of all lengths, removed, replaced, moved by
 //! compactions, under a limit that changes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use zpager_pool::{Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses};
+use zpager_pool::{Buckets, Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses};
 
 const SPACE_BYTES: usize = 256 << 10;
 const STEPS_MAX: usize = 2000;
@@ -24,8 +24,12 @@ struct Model {
 }
 
 impl Model {
-    fn new() -> Self {
-        let pool = Box::new(SizeClasses::reserve(&Heap, SPACE_BYTES).expect("heap"));
+    fn new(choice: u8) -> Self {
+        let pool: Option<Box<dyn Pool>> = match choice % 2 {
+            0 => SizeClasses::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
+            _ => Buckets::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
+        };
+        let pool = pool.expect("heap");
         Self { pool, objects: vec![], payload_bytes: 0, gathered: [0; OBJECT_BYTES_MAX] }
     }
 
@@ -74,7 +78,8 @@ impl Model {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let mut model = Model::new();
+    let Some((&choice, data)) = data.split_first() else { return };
+    let mut model = Model::new(choice);
     let (steps, _) = data.as_chunks::<4>();
     for (number, &[choice, low, high, count]) in (0..).zip(steps.iter().take(STEPS_MAX)) {
         let argument = usize::from(u16::from_le_bytes([low, high]));

@@ -2,7 +2,7 @@
 
 extern crate std;
 use crate::testing::{Counted, CountedHeap, MIB, Owner, Rng, content, seed_of_environment};
-use crate::{Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses, SpaceSource};
+use crate::{Buckets, Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses, SpaceSource};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::boxed::Box;
@@ -15,9 +15,10 @@ use std::{println, vec};
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     SizeClasses,
+    Buckets,
 }
 
-const KINDS: [Kind; 1] = [Kind::SizeClasses];
+const KINDS: [Kind; 2] = [Kind::SizeClasses, Kind::Buckets];
 
 impl Kind {
     fn reserve<Source: SpaceSource>(
@@ -30,6 +31,7 @@ impl Kind {
     {
         match self {
             Kind::SizeClasses => Box::new(SizeClasses::reserve(source, space_bytes).unwrap()),
+            Kind::Buckets => Box::new(Buckets::reserve(source, space_bytes).unwrap()),
         }
     }
 
@@ -57,7 +59,7 @@ macro_rules! inspected {
     )*};
 }
 
-inspected!(SizeClasses);
+inspected!(SizeClasses, Buckets);
 
 /// What the model test does next.
 #[derive(Debug, Clone)]
@@ -414,6 +416,8 @@ fn waste_of_every_pool_is_below_what_its_design_allows() {
         ];
         let allowed = match kind {
             Kind::SizeClasses => 0.1,
+            // Half a bucket of each object of 1500 bytes.
+            Kind::Buckets => 0.1,
         };
         assert!(waste.iter().all(|waste| *waste <= allowed), "{kind:?}: {waste:?}");
     }
