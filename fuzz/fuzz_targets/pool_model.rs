@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use zpager_pool::{Buckets, Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses};
+use zpager_pool::{Buckets, Buffers, Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses};
 
 const SPACE_BYTES: usize = 256 << 10;
 const STEPS_MAX: usize = 2000;
@@ -25,9 +25,10 @@ struct Model {
 
 impl Model {
     fn new(choice: u8) -> Self {
-        let pool: Option<Box<dyn Pool>> = match choice % 2 {
+        let pool: Option<Box<dyn Pool>> = match choice % 3 {
             0 => SizeClasses::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
-            _ => Buckets::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
+            1 => Buckets::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
+            _ => Buffers::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
         };
         let pool = pool.expect("heap");
         Self { pool, objects: vec![], payload_bytes: 0, gathered: [0; OBJECT_BYTES_MAX] }

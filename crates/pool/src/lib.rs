@@ -1,11 +1,12 @@
 //! Where compressed pages lie in RAM.
 //!
 //! [`Pool`] is what every pool offers; [`SizeClasses`] is the pool of the default design, and
-//! [`Buckets`] is that of a published one.
+//! [`Buckets`] and [`Buffers`] are those of published ones.
 //! Pools make no system call and have no allocator: their memory comes from a [`SpaceSource`].
 #![no_std]
 
 mod buckets;
+mod buffers;
 mod lists;
 mod objects;
 mod pool;
@@ -18,6 +19,7 @@ mod tests;
 mod words;
 
 pub use buckets::Buckets;
+pub use buffers::Buffers;
 pub use pool::*;
 pub use size_classes::SizeClasses;
 pub use space::*;

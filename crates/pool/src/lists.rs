@@ -109,6 +109,10 @@ impl Frames {
         Self { count, touched: 0, released: List::default() }
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
     /// Frames that were ever used are below this one.
     pub(crate) fn touched(&self) -> usize {
         self.touched

@@ -38,6 +38,10 @@ impl<S: Space> Objects<S> {
         self.held_bytes
     }
 
+    pub(crate) fn limit_bytes(&self) -> usize {
+        self.limit_bytes
+    }
+
     pub(crate) fn set_limit_bytes(&mut self, limit_bytes: usize) {
         self.limit_bytes = limit_bytes;
     }
