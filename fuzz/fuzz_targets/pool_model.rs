@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use zpager_pool::{Buckets, Buffers, Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses};
+use zpager_pool::{Buckets, Buffers, Cells, Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses};
 
 const SPACE_BYTES: usize = 256 << 10;
 const STEPS_MAX: usize = 2000;
@@ -25,10 +25,13 @@ struct Model {
 
 impl Model {
     fn new(choice: u8) -> Self {
-        let pool: Option<Box<dyn Pool>> = match choice % 3 {
+        let pool: Option<Box<dyn Pool>> = match choice % 6 {
             0 => SizeClasses::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
             1 => Buckets::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
-            _ => Buffers::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
+            2 => Buffers::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
+            shift => {
+                Cells::reserve(&Heap, SPACE_BYTES, 1 << (shift - 3)).map(|pool| Box::new(pool) as _)
+            }
         };
         let pool = pool.expect("heap");
         Self { pool, objects: vec![], payload_bytes: 0, gathered: [0; OBJECT_BYTES_MAX] }

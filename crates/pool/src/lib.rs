@@ -1,12 +1,13 @@
 //! Where compressed pages lie in RAM.
 //!
 //! [`Pool`] is what every pool offers; [`SizeClasses`] is the pool of the default design, and
-//! [`Buckets`] and [`Buffers`] are those of published ones.
+//! [`Buckets`], [`Buffers`] and [`Cells`] are those of published ones.
 //! Pools make no system call and have no allocator: their memory comes from a [`SpaceSource`].
 #![no_std]
 
 mod buckets;
 mod buffers;
+mod cells;
 mod lists;
 mod objects;
 mod pool;
@@ -20,6 +21,7 @@ mod words;
 
 pub use buckets::Buckets;
 pub use buffers::Buffers;
+pub use cells::Cells;
 pub use pool::*;
 pub use size_classes::SizeClasses;
 pub use space::*;

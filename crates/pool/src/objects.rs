@@ -84,4 +84,12 @@ impl<S: Space> Objects<S> {
         // reads or writes it and `bytes` lies elsewhere.
         unsafe { address.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
+
+    /// Copies a stretch of the space to another, which may overlap it.
+    pub(crate) fn copy(&mut self, from_bytes: usize, to_bytes: usize, len: usize) {
+        let (from, to) = (self.address(from_bytes, len), self.address(to_bytes, len));
+        self.space.before_write(to_bytes, len);
+        // SAFETY: both stretches lie in the space, which belongs to self alone.
+        unsafe { to.copy_from(from, len) }
+    }
 }

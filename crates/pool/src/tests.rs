@@ -2,7 +2,9 @@
 
 extern crate std;
 use crate::testing::{Counted, CountedHeap, MIB, Owner, Rng, content, seed_of_environment};
-use crate::{Buckets, Buffers, Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses, SpaceSource};
+use crate::{
+    Buckets, Buffers, Cells, Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses, SpaceSource,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::boxed::Box;
@@ -17,9 +19,17 @@ enum Kind {
     SizeClasses,
     Buckets,
     Buffers,
+    Cells(usize),
 }
 
-const KINDS: [Kind; 3] = [Kind::SizeClasses, Kind::Buckets, Kind::Buffers];
+const KINDS: [Kind; 6] = [
+    Kind::SizeClasses,
+    Kind::Buckets,
+    Kind::Buffers,
+    Kind::Cells(1),
+    Kind::Cells(2),
+    Kind::Cells(4),
+];
 
 impl Kind {
     fn reserve<Source: SpaceSource>(
@@ -34,6 +44,7 @@ impl Kind {
             Kind::SizeClasses => Box::new(SizeClasses::reserve(source, space_bytes).unwrap()),
             Kind::Buckets => Box::new(Buckets::reserve(source, space_bytes).unwrap()),
             Kind::Buffers => Box::new(Buffers::reserve(source, space_bytes).unwrap()),
+            Kind::Cells(pages) => Box::new(Cells::reserve(source, space_bytes, pages).unwrap()),
         }
     }
 
@@ -61,7 +72,7 @@ macro_rules! inspected {
     )*};
 }
 
-inspected!(SizeClasses, Buckets, Buffers);
+inspected!(SizeClasses, Buckets, Buffers, Cells);
 
 /// What the model test does next.
 #[derive(Debug, Clone)]
@@ -422,6 +433,8 @@ fn waste_of_every_pool_is_below_what_its_design_allows() {
             Kind::Buckets => 0.1,
             // Nothing is used again before a whole buffer is free.
             Kind::Buffers => 0.5,
+            Kind::Cells(1) => 0.13,
+            Kind::Cells(_) => 0.08,
         };
         assert!(waste.iter().all(|waste| *waste <= allowed), "{kind:?}: {waste:?}");
     }
