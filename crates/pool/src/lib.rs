@@ -1,14 +1,27 @@
 //! Where compressed pages lie in RAM.
 //!
-//! [`Pool`] is what every pool offers; [`SizeClasses`] is the pool of the default design.
+//! [`Pool`] is what every pool offers; [`SizeClasses`] is the pool of the default design, and
+//! [`Buckets`], [`Buffers`] and [`Cells`] are those of published ones.
 //! Pools make no system call and have no allocator: their memory comes from a [`SpaceSource`].
 #![no_std]
 
+mod buckets;
+mod buffers;
+mod cells;
+mod lists;
+mod objects;
 mod pool;
 mod size_classes;
 mod space;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod words;
 
+pub use buckets::Buckets;
+pub use buffers::Buffers;
+pub use cells::Cells;
 pub use pool::*;
 pub use size_classes::SizeClasses;
 pub use space::*;

@@ -26,8 +26,8 @@ mod slabs;
 #[cfg(test)]
 mod tests;
 
-use crate::{Handle, Pool, Space, SpaceSource};
-use classes::{CLASS, CLASSES, PAGE_BYTES, SLOTS_MAX, class_of};
+use crate::{Fragmentation, Handle, OBJECT_BYTES_MAX, Pool, Space, SpaceSource};
+use classes::{CLASS, CLASSES, Class, PAGE_BYTES, SLOTS_MAX, class_of};
 use kept::{KeptRun, KeptRuns};
 use runs::Runs;
 use slabs::{List, PAGES_MAX, Slabs};
@@ -57,6 +57,11 @@ impl Stock {
         needed_slabs: 0,
         in_last_needed: 0,
     };
+
+    /// Live objects.
+    fn objects(&self, class: &Class) -> usize {
+        self.needed_slabs.saturating_sub(1) * class.slots + self.in_last_needed
+    }
 }
 
 /// A [`Pool`] in which objects of about one length share slabs of 1 to 8 pages, as in zsmalloc.
@@ -101,12 +106,6 @@ impl<S: Space> SizeClasses<S> {
             payload_bytes: 0,
             surplus_bytes: 0,
         })
-    }
-
-    /// Refuses inserts that would make the pool hold more than `limit_bytes`. Without a call
-    /// there is no limit. What is held already stays, and a compaction does not ask.
-    pub fn set_limit_bytes(&mut self, limit_bytes: usize) {
-        self.limit_bytes = limit_bytes;
     }
 
     /// A slab of the class without objects: its first page.
@@ -294,6 +293,21 @@ impl<S: Space> SizeClasses<S> {
         &self.objects
     }
 
+    /// The object's bytes, which are contiguous in this pool.
+    #[inline]
+    pub fn get(&self, handle: Handle, len: usize) -> &[u8] {
+        let offset_bytes = handle.offset_bytes();
+        if cfg!(debug_assertions) {
+            let class_index = class_of(len);
+            let (slab, slot) = self.slot_of(class_index, offset_bytes);
+            assert!(self.slabs.is_taken(slab, &CLASS[class_index], slot), "a removed object");
+        }
+        let address = self.address(offset_bytes, len);
+        // SAFETY: the stretch lies in the object space, which is initialised and belongs to self
+        // alone; the shared borrow of self excludes a writer.
+        unsafe { core::slice::from_raw_parts(address, len) }
+    }
+
     /// Checks that a stretch lies in the object space and gives its address.
     #[inline]
     fn address(&self, offset_bytes: usize, len: usize) -> *mut u8 {
@@ -320,17 +334,13 @@ impl<S: Space> Pool for SizeClasses<S> {
     }
 
     #[inline]
-    fn get(&self, handle: Handle, len: usize) -> &[u8] {
-        let offset_bytes = handle.offset_bytes();
-        if cfg!(debug_assertions) {
-            let class_index = class_of(len);
-            let (slab, slot) = self.slot_of(class_index, offset_bytes);
-            assert!(self.slabs.is_taken(slab, &CLASS[class_index], slot), "a removed object");
-        }
-        let address = self.address(offset_bytes, len);
-        // SAFETY: the stretch lies in the object space, which is initialised and belongs to self
-        // alone; the shared borrow of self excludes a writer.
-        unsafe { core::slice::from_raw_parts(address, len) }
+    fn read<'a>(
+        &'a self,
+        handle: Handle,
+        len: usize,
+        _gathered: &'a mut [u8; OBJECT_BYTES_MAX],
+    ) -> &'a [u8] {
+        self.get(handle, len)
     }
 
     #[inline]
@@ -339,6 +349,11 @@ impl<S: Space> Pool for SizeClasses<S> {
         self.count_out(class_index);
         self.give_slot_back(class_index, handle.offset_bytes());
         self.payload_bytes -= len;
+    }
+
+    /// A compaction does not ask for the limit.
+    fn set_limit_bytes(&mut self, limit_bytes: usize) {
+        self.limit_bytes = limit_bytes;
     }
 
     fn held_bytes(&self) -> usize {
@@ -352,6 +367,20 @@ impl<S: Space> Pool for SizeClasses<S> {
     fn metadata_bytes(&self) -> usize {
         let slabs_bytes = (self.runs.touched_pages() * 8).next_multiple_of(PAGE_BYTES);
         self.runs.metadata_bytes() + slabs_bytes
+    }
+
+    fn fragmentation(&self) -> Fragmentation {
+        let of_class = |(class, stock): (&Class, &Stock)| class.slot_bytes * stock.objects(class);
+        let taken_bytes: usize = CLASS.iter().zip(&self.stocks).map(of_class).sum();
+        let has_place = |(class, stock): &(&Class, &Stock)| {
+            stock.partial.head().is_some() || self.kept.has_one_for(class)
+        };
+        let largest = CLASS.iter().zip(&self.stocks).rev().find(has_place);
+        Fragmentation {
+            internal_bytes: taken_bytes - self.payload_bytes,
+            external_bytes: self.held_bytes - taken_bytes,
+            largest_free_bytes: largest.map_or(0, |(class, _)| class.slot_bytes),
+        }
     }
 
     #[inline]

@@ -37,4 +37,22 @@ impl<S: Space> Words<S> {
     pub(crate) fn set(&mut self, index: usize, word: u64) {
         self.all_mut()[index] = word;
     }
+
+    /// One half of a word, which counts as two.
+    #[inline]
+    pub(crate) fn half(&self, index: usize) -> u32 {
+        (self.get(index / 2) >> (index % 2 * 32)) as u32
+    }
+
+    #[inline]
+    pub(crate) fn set_half(&mut self, index: usize, half: u32) {
+        let shift = index % 2 * 32;
+        let other = self.get(index / 2) & !(u64::from(u32::MAX) << shift);
+        self.set(index / 2, other | u64::from(half) << shift);
+    }
+}
+
+/// RAM of a table of which so many words were set, from the first.
+pub(crate) fn ram_bytes(words: usize) -> usize {
+    (words * 8).next_multiple_of(4096)
 }

@@ -20,6 +20,12 @@ pub(super) struct KeptRun {
     pub(super) touched_pages: usize,
 }
 
+impl KeptRun {
+    fn suits(&self, class: &Class) -> bool {
+        self.span_pages == class.span_pages && self.touched_pages <= class.pages
+    }
+}
+
 /// The runs kept.
 #[derive(Debug, Default)]
 pub(super) struct KeptRuns {
@@ -44,10 +50,13 @@ impl KeptRuns {
 
     /// A run as long as the class's slabs that holds no RAM that the class could not use.
     pub(super) fn take_for(&mut self, class: &Class) -> Option<KeptRun> {
-        let suits =
-            |run: &KeptRun| run.span_pages == class.span_pages && run.touched_pages <= class.pages;
-        let index = self.kept().iter().position(suits)?;
+        let index = self.kept().iter().position(|run| run.suits(class))?;
         Some(self.take(index))
+    }
+
+    /// Whether [`Self::take_for`] would find a run.
+    pub(super) fn has_one_for(&self, class: &Class) -> bool {
+        self.kept().iter().any(|run| run.suits(class))
     }
 
     /// The run that was put in first.
