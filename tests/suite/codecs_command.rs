@@ -293,7 +293,7 @@ fn pages_of_a_program_that_is_started() {
     let victim = victims::build("field", &[]);
     let victim = victim.to_str().expect("a path of text");
     let (rows, output) =
-        playground.rows(&["--codec", "lz4", "--", victim, "1", "24", "words", "40"]);
+        playground.rows(&["--codec", "lz4", "--", victim, "1", "24", "words", "200"]);
     assert!(rows[0].pages > 20 << 8 >> 1, "drawn when it was large: {rows:?}");
     assert!(rows[0].compressed_bytes < rows[0].original_bytes / 2, "{rows:?}");
     assert!(stdout(&output).starts_with("ready\n"), "the program has its own output: {output:?}");
@@ -305,7 +305,7 @@ fn pages_of_a_program_that_is_started() {
 fn descendants_are_drawn_from_and_the_status_is_told() {
     let playground = Playground::new();
     let victim = victims::build("field", &[]);
-    let script = format!("{} 1 24 noise 40; exit 3", victim.display());
+    let script = format!("{} 1 24 noise 200; exit 3", victim.display());
     let (rows, output) = playground.rows(&["--codec", "lz4", "--", "sh", "-c", &script]);
     assert!(rows[0].incompressible_pages > 20 << 8 >> 1, "{rows:?}");
     assert_eq!(stderr(&output), "zpager: sh: ended with status 3\n");

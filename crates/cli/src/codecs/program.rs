@@ -35,7 +35,7 @@ const REST: Duration = Duration::from_secs(1);
 const RESTS_PER_COST: u32 = 20;
 
 /// Fewer pages than this are what the dynamic loader and the C library leave in any program.
-const PAGES_MIN: usize = 64;
+const PAGES_MIN: u64 = 64;
 
 /// Runs the program to its end and draws pages of it and of all that it starts.
 ///
@@ -54,8 +54,7 @@ pub(super) fn take(words: &[OsString], drawing: Drawing) -> Result<Sample, Failu
     while signals.wait(Duration::ZERO).is_some() {}
     signals.restore();
     let name = words[0].display();
-    let kept =
-        watch.kept.filter(|kept| kept.sample.drawn_pages() >= PAGES_MIN.min(drawing.pages_max));
+    let kept = watch.kept.filter(|kept| kept.sample.offered_pages >= PAGES_MIN);
     let mut sample = kept.map(|kept| kept.sample).ok_or_else(|| {
         Failure::own(format!(
             "{name}: {} with hardly any memory, or before it could be looked at: give it more to do, \
@@ -154,7 +153,7 @@ impl Watch {
         let Ok(sample) = process::draw(&memories, self.drawing) else { return };
         let cost = began.elapsed();
         match &mut self.kept {
-            Some(kept) if !is_as_large(kept.sample.offered_pages, sample.offered_pages) => {
+            Some(kept) if !is_better(&kept.sample, &sample) => {
                 (kept.drawn, kept.cost) = (Instant::now(), cost);
             }
             kept => {
@@ -171,6 +170,13 @@ fn is_due(kept_bytes: u64, now_bytes: u64, since: Duration, cost: Duration) -> b
     let has_grown = now_bytes >= kept_bytes + kept_bytes / 4 && now_bytes > kept_bytes;
     let has_rested = since >= REST.max(cost * RESTS_PER_COST);
     has_grown || has_rested && is_as_large(kept_bytes, now_bytes)
+}
+
+/// Whether a sample is to be kept instead of another: it is from as much, and was not cut short by the
+/// end of a process.
+fn is_better(kept: &Sample, now: &Sample) -> bool {
+    is_as_large(kept.offered_pages, now.offered_pages)
+        && is_as_large(kept.drawn_pages() as u64, now.drawn_pages() as u64)
 }
 
 /// Whether a size is another, but for the little by which one look differs from the next.
@@ -216,6 +222,20 @@ mod tests {
         );
         assert!(is_due(100 * MIB, 100 * MIB, 2 * REST, 100 * MS));
         assert!(!is_due(0, 0, MS, MS));
+    }
+
+    #[test]
+    fn what_was_cut_short_is_not_kept() {
+        let sample = |offered_pages, same_filled_pages| Sample {
+            offered_pages,
+            same_filled_pages,
+            ..Sample::default()
+        };
+        let kept = sample(5000, 1000);
+        assert!(is_better(&kept, &sample(6000, 1000)));
+        assert!(is_better(&kept, &sample(4800, 1000)));
+        assert!(!is_better(&kept, &sample(4000, 1000)));
+        assert!(!is_better(&kept, &sample(6000, 500)));
     }
 
     #[test]
