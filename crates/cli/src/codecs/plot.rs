@@ -38,9 +38,9 @@ const TITLE_CHARS: usize = 100;
 /// The share of the pages, in percent, at which a panel ends if a bucket has more.
 const HIGHEST_SHARE_MAX: f64 = 30.0;
 
-/// Colours that differ also for the colour-blind (Okabe and Ito 2008), black last; further codecs take
-/// them again with a thin line.
-const COLOURS: [RGBColor; 8] = [
+/// Colours of which the first eight differ also for the colour-blind (after Okabe and Ito 2008); further
+/// codecs take all again with a thin line.
+const COLOURS: [RGBColor; 12] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -49,6 +49,10 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(86, 180, 233),
     RGBColor(140, 86, 75),
     RGBColor(0, 0, 0),
+    RGBColor(150, 150, 150),
+    RGBColor(110, 60, 190),
+    RGBColor(190, 0, 60),
+    RGBColor(120, 130, 0),
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -100,7 +104,7 @@ fn entry(head: &Area<'_>, number: usize, result: &Measured) -> Drawn {
     let (column, row) = (number % ENTRIES_A_ROW, number / ENTRIES_A_ROW);
     let x = MARGIN + column as i32 * ENTRY_SIZE.0;
     let y = TITLE_HEIGHT as i32 + row as i32 * ENTRY_SIZE.1;
-    head.draw(&PathElement::new([(x, y + 7), (x + 24, y + 7)], style(number).stroke_width(3)))?;
+    head.draw(&PathElement::new([(x, y + 7), (x + 24, y + 7)], style(number)))?;
     head.draw(&Text::new(result.codec.name(), (x + 30, y), ("sans-serif", 14)))?;
     Ok(())
 }
