@@ -1,11 +1,13 @@
 //! What ends the command before or instead of the program: a line and an exit status.
 //!
-//! The statuses are those of `env`, `timeout` and `nohup`, so that a caller can
+//! The statuses of `run` are those of `env`, `timeout` and `nohup`, so that a caller can
 //! tell zpager's failures from the program's.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
+/// The arguments of `zpager codecs` are wrong, as with `grep` and `diff`.
+pub(crate) const STATUS_ARGUMENTS: u8 = 2;
 /// zpager itself fails.
 pub(crate) const STATUS_FAILED: u8 = 125;
 /// The program is there and cannot be run.
@@ -23,6 +25,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// The arguments are wrong, or what they name cannot be read or written.
+    pub(crate) fn arguments(message: impl Into<String>) -> Self {
+        Failure { status: STATUS_ARGUMENTS, message: message.into() }
+    }
+
     /// zpager itself fails.
     pub(crate) fn own(message: impl Into<String>) -> Self {
         Failure { status: STATUS_FAILED, message: message.into() }

@@ -7,6 +7,7 @@
 compile_error!("zpager runs on Linux on x86-64");
 
 mod args;
+mod codecs;
 mod failure;
 mod run;
 mod size;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         }
         Ok(Action::Run(arguments)) => run::main(arguments),
         Ok(Action::Bench(command)) => Ok(zpager_bench::main(command)),
+        Ok(Action::Codecs(arguments)) => codecs::main(arguments),
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| failure.report())

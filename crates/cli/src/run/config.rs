@@ -3,10 +3,8 @@
 //! Checks that need no file come first, so that a slip of the pen is told at once.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD};
 use zpager_codec::CodecId;
 
 use super::program::Program;
@@ -187,24 +185,12 @@ fn choose_store(flag: Option<PathBuf>, environment: &Environment) -> StoreChoice
 
 /// Finds out before the run whether its statistics can be written after it.
 fn check_stats(file: &Path) -> Result<(), Failure> {
-    let wrong = |why: String| {
+    stats_file::check(file).map_err(|why| {
         let file = file.display();
         Failure::own(format!(
             "--stats {file}: {why}: give a file in a directory that can be written"
         ))
-    };
-    if file.is_dir() || file.as_os_str().as_bytes().ends_with(b"/") {
-        return Err(wrong("a directory".into()));
-    }
-    if file.file_name().is_none() {
-        return Err(wrong("not a file name".into()));
-    }
-    let written = match stats_file::Target::of(file) {
-        stats_file::Target::InPlace(file) => file,
-        stats_file::Target::Replaced(file) => stats_file::parent_of(&file).to_owned(),
-    };
-    rustix::fs::accessat(CWD, &written, Access::WRITE_OK, AtFlags::EACCESS)
-        .map_err(|error| wrong(error.to_string()))
+    })
 }
 
 #[cfg(test)]

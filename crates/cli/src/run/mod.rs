@@ -12,13 +12,13 @@ mod control;
 mod enter;
 mod image;
 mod kernel;
-mod program;
+pub(crate) mod program;
 mod report;
 mod session;
-mod stats_file;
-mod status;
+pub(crate) mod stats_file;
+pub(crate) mod status;
 mod store_file;
-mod supervisor;
+pub(crate) mod supervisor;
 
 use std::process::ExitCode;
 

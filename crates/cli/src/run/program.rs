@@ -60,7 +60,10 @@ impl Program {
 }
 
 /// What execvp(3) would execute for `name`.
-fn locate(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// 127 when it is not found, 126 when it cannot be run.
+pub(crate) fn locate(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
     if name.as_bytes().contains(&b'/') {
         let file = PathBuf::from(name);
         return match reason_not_to_execute(&file) {

@@ -1,11 +1,14 @@
-//! Writing the file of statistics whole or not at all.
+//! Writing a file of results whole or not at all.
 //!
 //! A plain file is written beside its place and renamed (rename(2) is atomic); what
 //! is no plain file, such as a terminal or a pipe, is written in place.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD};
 
 /// How a file is written.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,6 +39,25 @@ pub(crate) fn parent_of(file: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
+}
+
+/// Finds out before any work whether `file` can be written after it.
+///
+/// # Errors
+/// Why it cannot be.
+pub(crate) fn check(file: &Path) -> Result<(), String> {
+    if file.is_dir() || file.as_os_str().as_bytes().ends_with(b"/") {
+        return Err("a directory".into());
+    }
+    if file.file_name().is_none() {
+        return Err("not a file name".into());
+    }
+    let written = match Target::of(file) {
+        Target::InPlace(file) => file,
+        Target::Replaced(file) => parent_of(&file).to_owned(),
+    };
+    rustix::fs::accessat(CWD, &written, Access::WRITE_OK, AtFlags::EACCESS)
+        .map_err(|error| error.to_string())
 }
 
 /// Writes `text` to `file`.

@@ -10,7 +10,7 @@ mod entries;
 mod events;
 mod shares;
 pub(crate) mod signals;
-mod tree;
+pub(crate) mod tree;
 mod watch;
 
 use std::process::Command;
@@ -178,7 +178,7 @@ impl<'a> Supervisor<'a> {
 }
 
 /// Follows the program into a stop that the terminal or a user's Ctrl-Z caused.
-fn stop_with(status: c_int) {
+pub(crate) fn stop_with(status: c_int) {
     let by = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
     if libc::WIFSTOPPED(status) && by.contains(&libc::WSTOPSIG(status)) {
         signals::stop_too();
