@@ -1,8 +1,10 @@
 //! What each codec does to the pages of a raw file, such as a part of `/proc/PID/mem`.
 //!
 //! ```text
-//! cargo bench -p zpager-codec --bench pages -- FILE...
+//! cargo bench -p zpager-codec --bench pages -- [--portable | --avx2] FILE...
 //! ```
+//! The options keep the codecs from using more than these instructions.
+//!
 //! For each file and codec: compressed bytes over original bytes, nanoseconds to compress and to decompress a page, and
 //! the same as multiples of LZ4's. Codecs take turns, and the fastest of several turns counts, because other programs
 //! disturb in one direction alone. Same-filled pages are left out, as they are on the way into the cache.
@@ -10,8 +12,8 @@
 use std::time::{Duration, Instant};
 use std::{env, fs, process};
 use zpager_codec::{
-    CodecId, PAGE_BYTES, Page, SCRATCH_ALIGN_BYTES, compress, decompress, same_filled,
-    scratch_bytes,
+    CodecId, Level, PAGE_BYTES, Page, SCRATCH_ALIGN_BYTES, compress, decompress, limit_cpu,
+    same_filled, scratch_bytes,
 };
 
 /// Pages taken from a file, evenly spread; few enough to stay in the processor's caches.
@@ -121,8 +123,20 @@ fn measure(file: &str) -> std::io::Result<()> {
 }
 
 fn main() {
-    // Cargo adds `--bench`.
-    let files: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let (options, files): (Vec<String>, Vec<String>) =
+        env::args().skip(1).partition(|arg| arg.starts_with("--"));
+    for option in options {
+        match option.as_str() {
+            "--portable" => limit_cpu(Level::Portable),
+            "--avx2" => limit_cpu(Level::Avx2),
+            // Cargo adds it.
+            "--bench" => {}
+            _ => {
+                eprintln!("pages: unknown option {option}");
+                process::exit(2);
+            }
+        }
+    }
     if files.is_empty() {
         println!("pages: no file of pages given, nothing measured");
     }

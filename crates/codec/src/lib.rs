@@ -15,6 +15,8 @@ extern crate std;
 mod copy;
 mod cpu;
 mod lanes;
+#[cfg(test)]
+mod levels_agree;
 mod lz4;
 mod lzo;
 mod lzw;
@@ -27,7 +29,7 @@ mod wkdm;
 mod word;
 mod zstd;
 
-pub use cpu::detect_cpu;
+pub use cpu::{Level, detect_cpu, limit_cpu};
 pub use page::{PAGE_BYTES, Page, WORDS};
 pub use same_filled::same_filled;
 
