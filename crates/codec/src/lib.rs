@@ -14,6 +14,7 @@ extern crate std;
 
 mod copy;
 mod cpu;
+mod deflate;
 mod lanes;
 #[cfg(test)]
 mod levels_agree;
@@ -89,11 +90,13 @@ pub enum CodecId {
     Lzo = 6,
     /// LZW.
     Lzw = 7,
+    /// Deflate.
+    Deflate = 8,
 }
 
 impl CodecId {
     /// Every codec, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Copy,
         Self::Lz4,
         Self::Zstd,
@@ -102,6 +105,7 @@ impl CodecId {
         Self::Wk4x4,
         Self::Lzo,
         Self::Lzw,
+        Self::Deflate,
     ];
 
     /// The name by which a user chooses the codec.
@@ -115,6 +119,7 @@ impl CodecId {
             Self::Wk4x4 => "wk4x4",
             Self::Lzo => "lzo",
             Self::Lzw => "lzw",
+            Self::Deflate => "deflate",
         }
     }
 
@@ -176,6 +181,10 @@ macro_rules! dispatch {
             }
             CodecId::Lzw => {
                 type $codec = lzw::Lzw;
+                $call
+            }
+            CodecId::Deflate => {
+                type $codec = deflate::Deflate;
                 $call
             }
         }
