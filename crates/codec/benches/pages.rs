@@ -27,7 +27,6 @@ const OUT_BYTES: usize = 2 * PAGE_BYTES;
 struct Run {
     id: CodecId,
     scratch: Vec<u8>,
-    out: Vec<u8>,
     lengths: Vec<usize>,
     compress_time: Duration,
     decompress_time: Duration,
@@ -38,7 +37,6 @@ impl Run {
         Self {
             id,
             scratch: vec![0; scratch_bytes(id) + SCRATCH_ALIGN_BYTES],
-            out: vec![0; pages * OUT_BYTES],
             lengths: vec![0; pages],
             compress_time: Duration::MAX,
             decompress_time: Duration::MAX,
@@ -46,12 +44,12 @@ impl Run {
     }
 
     /// Compresses and decompresses all pages once. Compressed pages lie one behind the other, as in a pool.
-    fn turn(&mut self, pages: &[Page]) {
+    fn turn(&mut self, pages: &[Page], room: &mut [u8]) {
         let start = self.scratch.as_ptr().align_offset(SCRATCH_ALIGN_BYTES);
         let scratch = &mut self.scratch[start..];
 
         let began = Instant::now();
-        let mut out = self.out.as_mut_slice();
+        let mut out = &mut *room;
         for (page, length) in pages.iter().zip(&mut self.lengths) {
             *length = compress(self.id, page, out, scratch).expect("room for any page");
             out = &mut out[*length..];
@@ -60,7 +58,7 @@ impl Run {
 
         let began = Instant::now();
         let mut back = Page::ZERO;
-        let mut compressed = self.out.as_slice();
+        let mut compressed = &*room;
         for length in &self.lengths {
             let (page, rest) = compressed.split_at(*length);
             decompress(self.id, page, &mut back, scratch).expect("own bytes");
@@ -80,7 +78,7 @@ impl Run {
         let ns = |time: Duration| time.as_nanos() as f64 / pages;
         let of_lz4 = |time: Duration, lz4: Duration| time.as_secs_f64() / lz4.as_secs_f64();
         println!(
-            "  {:8} {:5.3} {:8.0} {:8.0}   {:5.2} {:5.2} {:5.2}",
+            "  {:9} {:5.3} {:8.0} {:8.0}   {:5.2} {:5.2} {:5.2}",
             self.id.name(),
             self.bytes() as f64 / (pages * PAGE_BYTES as f64),
             ns(self.compress_time),
@@ -112,10 +110,12 @@ fn measure(file: &str) -> std::io::Result<()> {
     if pages.is_empty() {
         return Ok(());
     }
-    println!("  codec    ratio  comp ns decomp ns  of LZ4: bytes, compress, decompress");
+    println!("  codec     ratio  comp ns decomp ns  of LZ4: bytes, compress, decompress");
     let mut runs = CodecId::ALL.map(|id| Run::new(id, pages.len()));
+    // One for all codecs: buffers of their own would drive each other from the processor's caches.
+    let mut room = vec![0; pages.len() * OUT_BYTES];
     for _ in 0..TURNS {
-        runs.iter_mut().for_each(|run| run.turn(&pages));
+        runs.iter_mut().for_each(|run| run.turn(&pages, &mut room));
     }
     let lz4 = runs.iter().find(|run| run.id == CodecId::Lz4).expect("LZ4 is among all codecs");
     runs.iter().for_each(|run| run.print(lz4));

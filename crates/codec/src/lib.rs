@@ -92,11 +92,17 @@ pub enum CodecId {
     Lzw = 7,
     /// Deflate.
     Deflate = 8,
+    /// Zstandard, level 3.
+    Zstd3 = 9,
+    /// Zstandard, level 6.
+    Zstd6 = 10,
+    /// Zstandard, level 1 with a dictionary.
+    ZstdDictionary = 11,
 }
 
 impl CodecId {
     /// Every codec, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Copy,
         Self::Lz4,
         Self::Zstd,
@@ -106,6 +112,9 @@ impl CodecId {
         Self::Lzo,
         Self::Lzw,
         Self::Deflate,
+        Self::Zstd3,
+        Self::Zstd6,
+        Self::ZstdDictionary,
     ];
 
     /// The name by which a user chooses the codec.
@@ -120,6 +129,9 @@ impl CodecId {
             Self::Lzo => "lzo",
             Self::Lzw => "lzw",
             Self::Deflate => "deflate",
+            Self::Zstd3 => "zstd-3",
+            Self::Zstd6 => "zstd-6",
+            Self::ZstdDictionary => "zstd-dict",
         }
     }
 
@@ -160,7 +172,7 @@ macro_rules! dispatch {
                 $call
             }
             CodecId::Zstd => {
-                type $codec = zstd::Zstd;
+                type $codec = zstd::Zstd<zstd::Level1>;
                 $call
             }
             CodecId::Word => {
@@ -185,6 +197,18 @@ macro_rules! dispatch {
             }
             CodecId::Deflate => {
                 type $codec = deflate::Deflate;
+                $call
+            }
+            CodecId::Zstd3 => {
+                type $codec = zstd::Zstd<zstd::Level3>;
+                $call
+            }
+            CodecId::Zstd6 => {
+                type $codec = zstd::Zstd<zstd::Level6>;
+                $call
+            }
+            CodecId::ZstdDictionary => {
+                type $codec = zstd::Zstd<zstd::Dictionary>;
                 $call
             }
         }
