@@ -91,7 +91,7 @@ impl<D: Dictionaries> Codec for Wk<D> {
     const SCRATCH_BYTES: usize = size_of::<Scratch>();
 
     fn compress(page: &Page, out: &mut [u8], scratch: &mut [u8]) -> Option<usize> {
-        Self::compress_at(level(), page, out, scratch)
+        Self::compress_at(Self::level_to_compress(), page, out, scratch)
     }
 
     fn decompress(data: &[u8], page: &mut Page, scratch: &mut [u8]) -> Result<(), Corrupt> {
@@ -100,6 +100,20 @@ impl<D: Dictionaries> Codec for Wk<D> {
 }
 
 impl<D: Dictionaries> Wk<D> {
+    /// The level to compress with.
+    fn level_to_compress() -> Level {
+        #[cfg(any(
+            target_arch = "x86_64",
+            all(target_arch = "aarch64", target_endian = "little")
+        ))]
+        return level().min(D::COMPRESSES_BEST_AT);
+        #[cfg(not(any(
+            target_arch = "x86_64",
+            all(target_arch = "aarch64", target_endian = "little")
+        )))]
+        return level();
+    }
+
     /// Compresses with the instructions of `level`, which the processor has.
     pub(crate) fn compress_at(
         level: Level,

@@ -92,6 +92,9 @@ pub(crate) trait Vector: Copy {
 
 /// How recent words are kept; every function leaves and finds the same as [`super::Dictionary`] does.
 pub(crate) trait Dictionary {
+    /// The level that compresses fastest, among those that the processor has.
+    const COMPRESSES_BEST_AT: Level = Level::Avx512;
+
     /// For the first `count` words, none of them zero: the place that each is compared with and what was there.
     ///
     /// # Safety
