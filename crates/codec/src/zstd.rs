@@ -74,7 +74,8 @@ const DCTX_BYTES: usize = 96 << 10;
 /// elsewhere holds contexts that point to its old place.
 const MADE: u64 = 0x7a73_7464_2063_7478;
 
-/// The start of the scratch. Behind it is room for the other contexts, in the order of [`Rooms`].
+/// The start of the scratch. Behind it is room for the compression context, and for the
+/// dictionary as compressor and decompressor keep it.
 #[repr(C, align(64))]
 struct Scratch {
     made: u64,
