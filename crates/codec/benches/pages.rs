@@ -1,8 +1,10 @@
 //! What each codec does to the pages of a raw file, such as a part of `/proc/PID/mem`.
 //!
 //! ```text
-//! cargo bench -p zpager-codec --bench pages -- FILE...
+//! cargo bench -p zpager-codec --bench pages -- [--portable | --avx2] FILE...
 //! ```
+//! The options keep the codecs from using more than these instructions.
+//!
 //! For each file and codec: compressed bytes over original bytes, nanoseconds to compress and to decompress a page, and
 //! the same as multiples of LZ4's. Codecs take turns, and the fastest of several turns counts, because other programs
 //! disturb in one direction alone. Same-filled pages are left out, as they are on the way into the cache.
@@ -10,8 +12,8 @@
 use std::time::{Duration, Instant};
 use std::{env, fs, process};
 use zpager_codec::{
-    CodecId, PAGE_BYTES, Page, SCRATCH_ALIGN_BYTES, compress, decompress, same_filled,
-    scratch_bytes,
+    CodecId, Level, PAGE_BYTES, Page, SCRATCH_ALIGN_BYTES, compress, decompress, limit_cpu,
+    same_filled, scratch_bytes,
 };
 
 /// Pages taken from a file, evenly spread; few enough to stay in the processor's caches.
@@ -25,7 +27,6 @@ const OUT_BYTES: usize = 2 * PAGE_BYTES;
 struct Run {
     id: CodecId,
     scratch: Vec<u8>,
-    out: Vec<u8>,
     lengths: Vec<usize>,
     compress_time: Duration,
     decompress_time: Duration,
@@ -36,7 +37,6 @@ impl Run {
         Self {
             id,
             scratch: vec![0; scratch_bytes(id) + SCRATCH_ALIGN_BYTES],
-            out: vec![0; pages * OUT_BYTES],
             lengths: vec![0; pages],
             compress_time: Duration::MAX,
             decompress_time: Duration::MAX,
@@ -44,12 +44,12 @@ impl Run {
     }
 
     /// Compresses and decompresses all pages once. Compressed pages lie one behind the other, as in a pool.
-    fn turn(&mut self, pages: &[Page]) {
+    fn turn(&mut self, pages: &[Page], room: &mut [u8]) {
         let start = self.scratch.as_ptr().align_offset(SCRATCH_ALIGN_BYTES);
         let scratch = &mut self.scratch[start..];
 
         let began = Instant::now();
-        let mut out = self.out.as_mut_slice();
+        let mut out = &mut *room;
         for (page, length) in pages.iter().zip(&mut self.lengths) {
             *length = compress(self.id, page, out, scratch).expect("room for any page");
             out = &mut out[*length..];
@@ -58,7 +58,7 @@ impl Run {
 
         let began = Instant::now();
         let mut back = Page::ZERO;
-        let mut compressed = self.out.as_slice();
+        let mut compressed = &*room;
         for length in &self.lengths {
             let (page, rest) = compressed.split_at(*length);
             decompress(self.id, page, &mut back, scratch).expect("own bytes");
@@ -78,7 +78,7 @@ impl Run {
         let ns = |time: Duration| time.as_nanos() as f64 / pages;
         let of_lz4 = |time: Duration, lz4: Duration| time.as_secs_f64() / lz4.as_secs_f64();
         println!(
-            "  {:8} {:5.3} {:8.0} {:8.0}   {:5.2} {:5.2} {:5.2}",
+            "  {:9} {:5.3} {:8.0} {:8.0}   {:5.2} {:5.2} {:5.2}",
             self.id.name(),
             self.bytes() as f64 / (pages * PAGE_BYTES as f64),
             ns(self.compress_time),
@@ -110,10 +110,12 @@ fn measure(file: &str) -> std::io::Result<()> {
     if pages.is_empty() {
         return Ok(());
     }
-    println!("  codec    ratio  comp ns decomp ns  of LZ4: bytes, compress, decompress");
+    println!("  codec     ratio  comp ns decomp ns  of LZ4: bytes, compress, decompress");
     let mut runs = CodecId::ALL.map(|id| Run::new(id, pages.len()));
+    // One for all codecs: buffers of their own would drive each other from the processor's caches.
+    let mut room = vec![0; pages.len() * OUT_BYTES];
     for _ in 0..TURNS {
-        runs.iter_mut().for_each(|run| run.turn(&pages));
+        runs.iter_mut().for_each(|run| run.turn(&pages, &mut room));
     }
     let lz4 = runs.iter().find(|run| run.id == CodecId::Lz4).expect("LZ4 is among all codecs");
     runs.iter().for_each(|run| run.print(lz4));
@@ -121,8 +123,20 @@ fn measure(file: &str) -> std::io::Result<()> {
 }
 
 fn main() {
-    // Cargo adds `--bench`.
-    let files: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let (options, files): (Vec<String>, Vec<String>) =
+        env::args().skip(1).partition(|arg| arg.starts_with("--"));
+    for option in options {
+        match option.as_str() {
+            "--portable" => limit_cpu(Level::Portable),
+            "--avx2" => limit_cpu(Level::Avx2),
+            // Cargo adds it.
+            "--bench" => {}
+            _ => {
+                eprintln!("pages: unknown option {option}");
+                process::exit(2);
+            }
+        }
+    }
     if files.is_empty() {
         println!("pages: no file of pages given, nothing measured");
     }

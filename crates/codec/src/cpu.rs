@@ -9,13 +9,15 @@ use core::sync::atomic::{AtomicU8, Ordering};
 /// The instruction sets that the codecs are written for, from the least to the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum Level {
+pub enum Level {
     /// What the target always has.
     Portable = 1,
+    /// What every 64-bit ARM has.
+    Neon = 2,
     /// x86-64-v3: AVX2, BMI1, BMI2, POPCNT.
-    Avx2 = 2,
+    Avx2 = 3,
     /// AVX-512 F, BW, DQ, VL, VBMI and VBMI2 besides.
-    Avx512 = 3,
+    Avx512 = 4,
 }
 
 /// The number of the level, 0 before the processor was asked.
@@ -27,8 +29,9 @@ pub(crate) fn level() -> Level {
     // Relaxed: the byte is all there is to see, and every thread that asks finds the same.
     match LEVEL.load(Ordering::Relaxed) {
         1 => Level::Portable,
-        2 => Level::Avx2,
-        3 => Level::Avx512,
+        2 => Level::Neon,
+        3 => Level::Avx2,
+        4 => Level::Avx512,
         _ => detect(),
     }
 }
@@ -39,6 +42,12 @@ pub(crate) fn level() -> Level {
 /// calls it before.
 pub fn detect_cpu() {
     detect();
+}
+
+/// Makes the codecs use at most the instructions of `most`, which changes their speed and nothing else: to measure one
+/// version beside another.
+pub fn limit_cpu(most: Level) {
+    LEVEL.store(ask().min(most) as u8, Ordering::Relaxed);
 }
 
 #[cold]
@@ -106,7 +115,15 @@ unsafe fn xcr0() -> u64 {
     unsafe { core::arch::x86_64::_xgetbv(0) }
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(all(target_arch = "aarch64", target_endian = "little", not(miri)))]
+fn ask() -> Level {
+    Level::Neon
+}
+
+#[cfg(not(all(
+    any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")),
+    not(miri)
+)))]
 fn ask() -> Level {
     Level::Portable
 }

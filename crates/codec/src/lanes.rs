@@ -107,7 +107,7 @@ pub(crate) const HASH_BITS: u32 = 10;
 const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// For each set of a word's bytes the mask of their bits.
-static BYTE_MASKS: [u64; 256] = {
+pub(crate) static BYTE_MASKS: [u64; 256] = {
     let mut masks = [0; 256];
     let mut set = 0;
     while set < 256 {

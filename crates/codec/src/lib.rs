@@ -14,7 +14,10 @@ extern crate std;
 
 mod copy;
 mod cpu;
+mod deflate;
 mod lanes;
+#[cfg(test)]
+mod levels_agree;
 mod lz4;
 mod lzo;
 mod lzw;
@@ -27,7 +30,7 @@ mod wkdm;
 mod word;
 mod zstd;
 
-pub use cpu::detect_cpu;
+pub use cpu::{Level, detect_cpu, limit_cpu};
 pub use page::{PAGE_BYTES, Page, WORDS};
 pub use same_filled::same_filled;
 
@@ -87,11 +90,19 @@ pub enum CodecId {
     Lzo = 6,
     /// LZW.
     Lzw = 7,
+    /// Deflate.
+    Deflate = 8,
+    /// Zstandard, level 3.
+    Zstd3 = 9,
+    /// Zstandard, level 6.
+    Zstd6 = 10,
+    /// Zstandard, level 1 with a dictionary.
+    ZstdDictionary = 11,
 }
 
 impl CodecId {
     /// Every codec, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::Copy,
         Self::Lz4,
         Self::Zstd,
@@ -100,6 +111,10 @@ impl CodecId {
         Self::Wk4x4,
         Self::Lzo,
         Self::Lzw,
+        Self::Deflate,
+        Self::Zstd3,
+        Self::Zstd6,
+        Self::ZstdDictionary,
     ];
 
     /// The name by which a user chooses the codec.
@@ -113,6 +128,10 @@ impl CodecId {
             Self::Wk4x4 => "wk4x4",
             Self::Lzo => "lzo",
             Self::Lzw => "lzw",
+            Self::Deflate => "deflate",
+            Self::Zstd3 => "zstd-3",
+            Self::Zstd6 => "zstd-6",
+            Self::ZstdDictionary => "zstd-dict",
         }
     }
 
@@ -153,7 +172,7 @@ macro_rules! dispatch {
                 $call
             }
             CodecId::Zstd => {
-                type $codec = zstd::Zstd;
+                type $codec = zstd::Zstd<zstd::Level1>;
                 $call
             }
             CodecId::Word => {
@@ -174,6 +193,22 @@ macro_rules! dispatch {
             }
             CodecId::Lzw => {
                 type $codec = lzw::Lzw;
+                $call
+            }
+            CodecId::Deflate => {
+                type $codec = deflate::Deflate;
+                $call
+            }
+            CodecId::Zstd3 => {
+                type $codec = zstd::Zstd<zstd::Level3>;
+                $call
+            }
+            CodecId::Zstd6 => {
+                type $codec = zstd::Zstd<zstd::Level6>;
+                $call
+            }
+            CodecId::ZstdDictionary => {
+                type $codec = zstd::Zstd<zstd::Dictionary>;
                 $call
             }
         }

@@ -10,14 +10,26 @@
 //!      for each partial word ten bits, three words in four bytes
 //!      for each missed word its four bytes
 //! ```
-//! All numbers are little-endian. There is one version for all processors: each word is looked up in what the one before
-//! has left, which leaves vectors nothing to do but the packing of tags, a tenth of the work.
+//! All numbers are little-endian. `portable` follows the description word by word and runs everywhere; `vector` does the
+//! same work in passes and is compiled for each instruction set. Invariant: all versions write the same bytes, and read
+//! every input alike, corrupt input too.
 //!
 //! Bad on text, on anything that repeats in pieces longer than a word, and on pages of 64-bit pointers, of which every
 //! second word is an upper half.
 
-use crate::output::Output;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
+mod portable;
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+pub(crate) mod vector;
+
+use crate::cpu::{Level, level};
 use crate::{Codec, Corrupt, PAGE_BYTES, Page};
+pub(crate) use portable::Dictionary;
 
 /// Words in a page.
 const WORDS: usize = PAGE_BYTES / 4;
@@ -28,96 +40,146 @@ const LOW_BITS: u32 = 10;
 const LOW_MASK: u32 = (1 << LOW_BITS) - 1;
 /// Partial words whose low bits share four bytes.
 const LOWS_IN_FOUR_BYTES: usize = 3;
+/// Knuth's multiplier.
+const HASH_MULTIPLIER: u32 = 0x9e37_79b1;
 
 /// Words in the dictionary.
 pub(crate) const ENTRIES: usize = 16;
+/// Words in a set, where the dictionary has sets.
+pub(crate) const WAYS: usize = 4;
+/// Such sets.
+pub(crate) const SETS: usize = ENTRIES / WAYS;
 
 const ZERO: u8 = 0;
 const PARTIAL: u8 = 1;
 const MISSED: u8 = 2;
 const EXACT: u8 = 3;
 
-/// How recent words are kept. Encoder and decoder do the same to it in the same order.
-pub(crate) trait Dictionary {
-    /// All zero.
-    fn new() -> Self;
-
-    /// Where a word with the same upper bits is, if there is one.
-    fn find(&self, word: u32) -> Option<usize>;
-
-    /// The word at a place below [`ENTRIES`].
-    fn get(&self, place: usize) -> u32;
-
-    /// The word at `place` was met again, as `word`, which has the same upper bits.
-    fn meet(&mut self, place: usize, word: u32);
-
-    /// A word was met that is not there.
-    fn insert(&mut self, word: u32);
-}
-
 /// Whether two words have the same upper bits.
 pub(crate) const fn similar(a: u32, b: u32) -> bool {
     (a ^ b) >> LOW_BITS == 0
 }
 
-/// The upper bits hashed to `bits` bits, by Knuth's multiplier.
+/// The upper bits hashed to `bits` bits.
 pub(crate) const fn hash(word: u32, bits: u32) -> usize {
-    ((word >> LOW_BITS).wrapping_mul(0x9e37_79b1) >> (u32::BITS - bits)) as usize
+    ((word >> LOW_BITS).wrapping_mul(HASH_MULTIPLIER) >> (u32::BITS - bits)) as usize
 }
 
 /// The codec that keeps its words in `D`.
 pub(crate) struct Wk<D>(core::marker::PhantomData<D>);
 
-/// The streams before they are packed.
-struct Streams {
-    tags: [u8; TAG_BYTES],
-    places: Stream<u8>,
-    lows: Stream<u16>,
-    missed: Stream<u32>,
+/// A dictionary for every version.
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+pub(crate) trait Dictionaries: Dictionary + vector::Dictionary {}
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+impl<D: Dictionary + vector::Dictionary> Dictionaries for D {}
+#[cfg(not(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_endian = "little")
+)))]
+pub(crate) use portable::Dictionary as Dictionaries;
+
+union Scratch {
+    _portable: core::mem::ManuallyDrop<portable::Streams>,
+    #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+    _vector: core::mem::ManuallyDrop<vector::Scratch>,
 }
 
-struct Stream<T> {
-    entries: [T; WORDS],
-    length: usize,
-}
+const _: () = assert!(align_of::<Scratch>() <= crate::SCRATCH_ALIGN_BYTES);
 
-impl<T: Copy> Stream<T> {
-    fn push(&mut self, entry: T) {
-        self.entries[self.length] = entry;
-        self.length += 1;
-    }
-
-    fn get(&self) -> &[T] {
-        &self.entries[..self.length]
-    }
-}
-
-impl<D: Dictionary> Codec for Wk<D> {
-    const SCRATCH_BYTES: usize = size_of::<Streams>();
+impl<D: Dictionaries> Codec for Wk<D> {
+    const SCRATCH_BYTES: usize = size_of::<Scratch>();
 
     fn compress(page: &Page, out: &mut [u8], scratch: &mut [u8]) -> Option<usize> {
-        // SAFETY: the caller of the trait checked size and alignment, and any bytes are such streams; what a length says
-        // is replaced before it is used.
-        let streams = unsafe { &mut *scratch.as_mut_ptr().cast::<Streams>() };
-        split::<D>(page, streams);
-        let (places, lows, missed) =
-            (streams.places.get(), streams.lows.get(), streams.missed.get());
-        let mut out = Output { bytes: out, length: 0 };
-        out.push(&streams.tags)?;
-        for pair in places.chunks(2) {
-            out.push(&[pair[0] | pair.get(1).unwrap_or(&0) << 4])?;
-        }
-        for lows in lows.chunks(LOWS_IN_FOUR_BYTES) {
-            let packed = lows.iter().rev().fold(0, |bits, low| bits << LOW_BITS | u32::from(*low));
-            out.push(&packed.to_le_bytes())?;
-        }
-        for word in missed {
-            out.push(&word.to_le_bytes())?;
-        }
-        Some(out.length)
+        Self::compress_at(Self::level_to_compress(), page, out, scratch)
     }
 
-    fn decompress(data: &[u8], page: &mut Page, _scratch: &mut [u8]) -> Result<(), Corrupt> {
+    fn decompress(data: &[u8], page: &mut Page, scratch: &mut [u8]) -> Result<(), Corrupt> {
+        Self::decompress_at(level(), data, page, scratch)
+    }
+}
+
+impl<D: Dictionaries> Wk<D> {
+    /// The level to compress with.
+    fn level_to_compress() -> Level {
+        #[cfg(any(
+            target_arch = "x86_64",
+            all(target_arch = "aarch64", target_endian = "little")
+        ))]
+        return level().min(D::COMPRESSES_BEST_AT);
+        #[cfg(not(any(
+            target_arch = "x86_64",
+            all(target_arch = "aarch64", target_endian = "little")
+        )))]
+        return level();
+    }
+
+    /// Compresses with the instructions of `level`, which the processor has.
+    pub(crate) fn compress_at(
+        level: Level,
+        page: &Page,
+        out: &mut [u8],
+        scratch: &mut [u8],
+    ) -> Option<usize> {
+        let scratch = scratch.as_mut_ptr();
+        // SAFETY: `level` is what the processor has. The caller of the trait checked the scratch, which fits all versions;
+        // it is plain numbers, for which any bytes will do, and each length there is replaced before it is used.
+        unsafe {
+            match level {
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => avx512::compress::<D>(page, out, &mut *scratch.cast()),
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => avx2::compress::<D>(page, out, &mut *scratch.cast()),
+                #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+                Level::Neon => vector::compress::<neon::Neon, D>(page, out, &mut *scratch.cast()),
+                _ => portable::compress::<D>(page, out, &mut *scratch.cast()),
+            }
+        }
+    }
+
+    /// Decompresses with the instructions of `level`, which the processor has.
+    pub(crate) fn decompress_at(
+        level: Level,
+        data: &[u8],
+        page: &mut Page,
+        scratch: &mut [u8],
+    ) -> Result<(), Corrupt> {
+        let parts = Parts::of(data)?;
+        // SAFETY: as in `compress_at`.
+        unsafe {
+            match level {
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => {
+                    avx512::decompress::<D>(&parts, page, &mut *scratch.as_mut_ptr().cast());
+                    Ok(())
+                }
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => {
+                    avx2::decompress::<D>(&parts, page, &mut *scratch.as_mut_ptr().cast());
+                    Ok(())
+                }
+                #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+                Level::Neon => {
+                    let scratch = &mut *scratch.as_mut_ptr().cast();
+                    vector::decompress::<neon::Neon, D>(&parts, page, scratch);
+                    Ok(())
+                }
+                _ => portable::decompress::<D>(&parts, page),
+            }
+        }
+    }
+}
+
+/// The parts of a compressed page, each as long as the tags say.
+struct Parts<'a> {
+    tags: &'a [u8; TAG_BYTES],
+    places: &'a [u8],
+    lows: &'a [[u8; 4]],
+    missed: &'a [[u8; 4]],
+}
+
+impl<'a> Parts<'a> {
+    fn of(data: &'a [u8]) -> Result<Self, Corrupt> {
         let (tags, rest) = data.split_first_chunk::<TAG_BYTES>().ok_or(Corrupt)?;
         let counts = count(tags);
         let place_bytes = (counts.partial + counts.exact).div_ceil(2);
@@ -127,32 +189,7 @@ impl<D: Dictionary> Codec for Wk<D> {
         if missed.len() != 4 * counts.missed {
             return Err(Corrupt);
         }
-        let mut streams = Packed { places, place: 0, lows: lows.as_chunks().0, low: 0 };
-        let mut missed = missed.as_chunks().0.iter();
-        let mut dictionary = D::new();
-        let words = page.0.as_chunks_mut::<4>().0;
-        for (tags, words) in tags.iter().zip(words.as_chunks_mut::<4>().0) {
-            for (i, target) in words.iter_mut().enumerate() {
-                *target = match tags >> (2 * i) & 3 {
-                    ZERO => [0; 4],
-                    MISSED => {
-                        let bytes = *missed.next().ok_or(Corrupt)?;
-                        dictionary.insert(u32::from_le_bytes(bytes));
-                        bytes
-                    }
-                    tag => {
-                        let place = streams.next_place().ok_or(Corrupt)?;
-                        let mut word = dictionary.get(place);
-                        if tag == PARTIAL {
-                            word = word & !LOW_MASK | streams.next_low().ok_or(Corrupt)?;
-                        }
-                        dictionary.meet(place, word);
-                        word.to_le_bytes()
-                    }
-                };
-            }
-        }
-        Ok(())
+        Ok(Self { tags, places, lows: lows.as_chunks().0, missed: missed.as_chunks().0 })
     }
 }
 
@@ -173,56 +210,4 @@ fn count(tags: &[u8; TAG_BYTES]) -> Counts {
         counts.exact += (low & high & LOW_TAG_BITS).count_ones() as usize;
     }
     counts
-}
-
-/// The two packed streams as they are read.
-struct Packed<'a> {
-    places: &'a [u8],
-    /// Places read.
-    place: usize,
-    lows: &'a [[u8; 4]],
-    /// Low bits read.
-    low: usize,
-}
-
-impl Packed<'_> {
-    fn next_place(&mut self) -> Option<usize> {
-        let pair = self.places.get(self.place / 2)?;
-        let place = pair >> (4 * (self.place % 2)) & 0xf;
-        self.place += 1;
-        Some(usize::from(place))
-    }
-
-    fn next_low(&mut self) -> Option<u32> {
-        let bits = u32::from_le_bytes(*self.lows.get(self.low / LOWS_IN_FOUR_BYTES)?);
-        let low = bits >> (LOW_BITS * (self.low % LOWS_IN_FOUR_BYTES) as u32) & LOW_MASK;
-        self.low += 1;
-        Some(low)
-    }
-}
-
-/// Sorts the words of `page` into streams.
-fn split<D: Dictionary>(page: &Page, streams: &mut Streams) {
-    streams.tags.fill(0);
-    (streams.places.length, streams.lows.length, streams.missed.length) = (0, 0, 0);
-    let mut dictionary = D::new();
-    for (i, bytes) in page.0.as_chunks().0.iter().enumerate() {
-        let word = u32::from_le_bytes(*bytes);
-        let tag = if word == 0 {
-            ZERO
-        } else if let Some(place) = dictionary.find(word) {
-            let exact = dictionary.get(place) == word;
-            streams.places.push(place as u8);
-            if !exact {
-                streams.lows.push((word & LOW_MASK) as u16);
-            }
-            dictionary.meet(place, word);
-            if exact { EXACT } else { PARTIAL }
-        } else {
-            streams.missed.push(word);
-            dictionary.insert(word);
-            MISSED
-        };
-        streams.tags[i / 4] |= tag << (2 * (i % 4));
-    }
 }

@@ -47,7 +47,12 @@ impl Codec for Word {
 }
 
 /// Compresses with the instructions of `level`, which the processor has.
-fn compress_at(level: Level, page: &Page, out: &mut [u8], scratch: &mut [u8]) -> Option<usize> {
+pub(crate) fn compress_at(
+    level: Level,
+    page: &Page,
+    out: &mut [u8],
+    scratch: &mut [u8],
+) -> Option<usize> {
     let scratch = scratch.as_mut_ptr().cast();
     // SAFETY: `level` is what the processor has; the caller of the trait checked the scratch, which fits both uses.
     unsafe {
@@ -62,7 +67,7 @@ fn compress_at(level: Level, page: &Page, out: &mut [u8], scratch: &mut [u8]) ->
 }
 
 /// Decompresses with the instructions of `level`, which the processor has.
-fn decompress_at(
+pub(crate) fn decompress_at(
     level: Level,
     data: &[u8],
     page: &mut Page,
@@ -115,65 +120,3 @@ compile_for!(
     decode_avx512
 );
 compile_for!(Avx2, "avx2,bmi1,bmi2,popcnt", encode_avx2, decode_avx2);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::PAGE_BYTES;
-    use Level::{Avx2, Avx512, Portable};
-    use std::{boxed::Box, vec, vec::Vec};
-
-    #[repr(align(64))]
-    struct Aligned([u8; size_of::<Scratch>()]);
-
-    /// Pages that use every tag: words near others, small ones, halves, and text of a few and of many letters.
-    fn pages() -> impl Iterator<Item = Page> {
-        (0..600u64).map(|seed| {
-            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-            let mut page = Page::ZERO;
-            // From no text at all to nothing else, so that each stream ends near the end of the bytes in some page.
-            let text_of_64 = seed % 65;
-            for i in 0..page.words().len() {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                let near = page.words()[i.saturating_sub(8 + (seed % 300) as usize)];
-                let byte = 0xffu64 << (8 * (state >> 20 & 7));
-                let letters = u64::from_ne_bytes([(1u8 << (seed % 6)) - 1; 8]);
-                page.words_mut()[i] = match state >> 60 {
-                    _ if state >> 50 & 63 < text_of_64 => state & letters | 0x6060_6060_6060_6060,
-                    0..3 => 0,
-                    3..7 => near,
-                    7..10 => near ^ state & byte,
-                    10 => 0x7f12_3456_0000_0000 | state >> 40,
-                    11 => state & 0x00ff_00ff_00ff_00ff,
-                    12 => state & 0xff,
-                    13 => state & 0x0000_ffff_0000_ffff,
-                    14 => near ^ state << 32,
-                    _ => state,
-                };
-            }
-            page
-        })
-    }
-
-    /// Every level writes the same bytes, and reads those of the others.
-    #[test]
-    fn levels_agree() {
-        let mut scratch = Box::new(Aligned([0; _]));
-        let levels = [Portable, Avx2, Avx512].into_iter().filter(|found| *found <= level());
-        for page in pages() {
-            let mut expected: Option<Vec<u8>> = None;
-            for level in levels.clone() {
-                let mut out = vec![0; 2 * PAGE_BYTES];
-                let length = compress_at(level, &page, &mut out, &mut scratch.0).expect("room");
-                out.truncate(length);
-                assert!(expected.is_none_or(|bytes| bytes == out), "{level:?} differs");
-                let mut back = Page([0xaa; PAGE_BYTES]);
-                decompress_at(level, &out, &mut back, &mut scratch.0).expect("own bytes");
-                assert!(back.0 == page.0, "{level:?} changes the page");
-                expected = Some(out);
-            }
-        }
-    }
-}

@@ -1,29 +1,85 @@
-//! Zstandard, by the reference library, with both contexts in the caller's scratch.
+//! Zstandard, by the reference library, with its contexts in the caller's scratch: at several levels, and with a
+//! dictionary.
 //!
-//! The library never allocates for a context made by `ZSTD_initStatic*`. Making one costs several microseconds,
-//! because it asks the processor for its features and a virtual machine traps that, so the contexts are made once and
-//! stay in the scratch. Best ratio of all codecs here; bad when time counts: three times LZ4's to compress and four
-//! times to decompress.
+//! The library never allocates for a context made by `ZSTD_initStatic*`. Making one costs several microseconds, because
+//! it asks the processor for its features and a virtual machine traps that, so contexts are made once and stay in the
+//! scratch. What any level wrote, every level reads; what was written with the dictionary is read with it alone.
+//!
+//! The dictionary is `zstd.dictionary`: statistics of literals and matches, and some bytes, of pages of other programs.
+//! `docs/codecs.md` says how it was trained. Its bytes are part of the format.
+//!
+//! Few bytes; bad when time counts: two to four times LZ4's both ways at level 1, and from level 6 on far more to compress.
 
 use crate::{Codec, Corrupt, PAGE_BYTES, Page};
+use core::marker::PhantomData;
+use core::ptr::null;
 use zstd_sys::*;
 
-pub(crate) struct Zstd;
+/// Zstandard as `V` has it.
+pub(crate) struct Zstd<V>(PhantomData<V>);
 
-/// Room for a compression context with [`parameters`]; a test compares it with what the library asks for.
-const CCTX_BYTES: usize = 80 << 10;
+/// One way to use the library.
+pub(crate) trait Variant {
+    /// Tells the contexts of variants apart in a scratch.
+    const NUMBER: u64;
+    /// Level of the library, which chooses the parameters; 1 for [`FASTEST`].
+    const LEVEL: i32 = 1;
+    /// Room for a compression context; a test compares it with what the library asks for.
+    const CCTX_BYTES: usize = 80 << 10;
+    /// The dictionary, and room for it as the compressor and the decompressor keep it.
+    const DICTIONARY: Option<&'static [u8]> = None;
+    const CDICT_BYTES: usize = 0;
+    const DDICT_BYTES: usize = 0;
+}
+
+/// Level 1.
+pub(crate) struct Level1;
+
+impl Variant for Level1 {
+    const NUMBER: u64 = 1;
+}
+
+/// Level 3.
+pub(crate) struct Level3;
+
+impl Variant for Level3 {
+    const NUMBER: u64 = 2;
+    const LEVEL: i32 = 3;
+    const CCTX_BYTES: usize = 128 << 10;
+}
+
+/// Level 6.
+pub(crate) struct Level6;
+
+impl Variant for Level6 {
+    const NUMBER: u64 = 3;
+    const LEVEL: i32 = 6;
+    const CCTX_BYTES: usize = 128 << 10;
+}
+
+/// Level 1 with the dictionary.
+pub(crate) struct Dictionary;
+
+impl Variant for Dictionary {
+    const NUMBER: u64 = 4;
+    const DICTIONARY: Option<&'static [u8]> = Some(include_bytes!("zstd.dictionary"));
+    const CDICT_BYTES: usize = 48 << 10;
+    const DDICT_BYTES: usize = 28 << 10;
+}
+
 /// Room for a decompression context.
 const DCTX_BYTES: usize = 96 << 10;
 
-/// Written to a scratch whose contexts are made, together with its address: a scratch that was copied elsewhere holds
-/// contexts that point to its old place.
+/// Written to a scratch whose contexts are made, together with its address and the variant: a scratch that was copied
+/// elsewhere holds contexts that point to its old place.
 const MADE: u64 = 0x7a73_7464_2063_7478;
 
+/// The start of the scratch. Behind it is room for the compression context, and for the
+/// dictionary as compressor and decompressor keep it.
 #[repr(C, align(64))]
 struct Scratch {
     made: u64,
     contexts: Contexts,
-    cctx_room: Room<CCTX_BYTES>,
     dctx_room: Room<DCTX_BYTES>,
 }
 
@@ -33,6 +89,9 @@ struct Scratch {
 struct Contexts {
     compress: *mut ZSTD_CCtx,
     decompress: *mut ZSTD_DCtx,
+    /// The dictionary as the decompressor keeps it, or null. It is passed with every page: `ZSTD_DCtx_refDDict`, which would
+    /// keep it, needs `calloc` for a feature that is not used here.
+    dictionary: *const ZSTD_DDict,
 }
 
 #[repr(C, align(64))]
@@ -41,24 +100,31 @@ struct Room<const BYTES: usize>([u8; BYTES]);
 const _: () = assert!(align_of::<Scratch>() <= crate::SCRATCH_ALIGN_BYTES);
 
 /// Level 1 for inputs of one page, with a table no larger than the page has positions: it is cleared for every page.
-const fn parameters() -> ZSTD_compressionParameters {
-    ZSTD_compressionParameters {
-        windowLog: 12,
-        chainLog: 12,
-        hashLog: 12,
-        searchLog: 1,
-        minMatch: 5,
-        targetLength: 0,
-        strategy: ZSTD_strategy::ZSTD_fast,
+const FASTEST: ZSTD_compressionParameters = ZSTD_compressionParameters {
+    windowLog: 12,
+    chainLog: 12,
+    hashLog: 12,
+    searchLog: 1,
+    minMatch: 5,
+    targetLength: 0,
+    strategy: ZSTD_strategy::ZSTD_fast,
+};
+
+fn parameters<V: Variant>() -> ZSTD_compressionParameters {
+    if V::LEVEL == 1 {
+        return FASTEST;
     }
+    // SAFETY: a pure function of its arguments.
+    unsafe { ZSTD_getCParams(V::LEVEL, PAGE_BYTES as u64, 0) }
 }
 
-impl Codec for Zstd {
-    const SCRATCH_BYTES: usize = size_of::<Scratch>();
+impl<V: Variant> Codec for Zstd<V> {
+    const SCRATCH_BYTES: usize =
+        size_of::<Scratch>() + V::CCTX_BYTES + V::CDICT_BYTES + V::DDICT_BYTES;
     const KEEPS_STATE: bool = true;
 
     fn compress(page: &Page, out: &mut [u8], scratch: &mut [u8]) -> Option<usize> {
-        let contexts = contexts(scratch)?;
+        let contexts = contexts::<V>(scratch)?;
         // SAFETY: `contexts` made the context, and each pointer comes with the length of its slice.
         let length = unsafe {
             ZSTD_compress2(
@@ -73,15 +139,16 @@ impl Codec for Zstd {
     }
 
     fn decompress(data: &[u8], page: &mut Page, scratch: &mut [u8]) -> Result<(), Corrupt> {
-        let contexts = contexts(scratch).ok_or(Corrupt)?;
+        let contexts = contexts::<V>(scratch).ok_or(Corrupt)?;
         // SAFETY: `contexts` made the context, and each pointer comes with the length of its slice.
         let length = unsafe {
-            ZSTD_decompressDCtx(
+            ZSTD_decompress_usingDDict(
                 contexts.decompress,
                 page.0.as_mut_ptr().cast(),
                 PAGE_BYTES,
                 data.as_ptr().cast(),
                 data.len(),
+                contexts.dictionary,
             )
         };
         if length == PAGE_BYTES { Ok(()) } else { Err(Corrupt) }
@@ -90,15 +157,15 @@ impl Codec for Zstd {
 
 /// The contexts in `scratch`, made now if they are not there; `None` if the library refuses, which only a library
 /// that needs more room than the constants above would do.
-fn contexts(scratch: &mut [u8]) -> Option<Contexts> {
+fn contexts<V: Variant>(scratch: &mut [u8]) -> Option<Contexts> {
     let scratch = scratch.as_mut_ptr().cast::<Scratch>();
-    let made = MADE ^ scratch.addr() as u64;
+    let made = MADE ^ scratch.addr() as u64 ^ V::NUMBER;
     // SAFETY: the caller of the trait checked size and alignment; every field is plain numbers, and the pointers are
     // used only if they were made here, for this address.
     unsafe {
         if (*scratch).made != made {
             (*scratch).made = 0;
-            (*scratch).contexts = make(scratch)?;
+            (*scratch).contexts = make::<V>(scratch)?;
             (*scratch).made = made;
         }
         Some((*scratch).contexts)
@@ -108,14 +175,16 @@ fn contexts(scratch: &mut [u8]) -> Option<Contexts> {
 /// Makes both contexts and sets their parameters.
 ///
 /// # Safety
-/// `scratch` points to writable memory for a [`Scratch`].
-unsafe fn make(scratch: *mut Scratch) -> Option<Contexts> {
+/// `scratch` points to writable memory of the codec's size.
+unsafe fn make<V: Variant>(scratch: *mut Scratch) -> Option<Contexts> {
     let magicless = ZSTD_format_e::ZSTD_f_zstd1_magicless as core::ffi::c_int;
     // SAFETY: the caller vouches for the memory; the contexts are used only if they were made.
     unsafe {
-        let contexts = Contexts {
-            compress: ZSTD_initStaticCCtx((&raw mut (*scratch).cctx_room).cast(), CCTX_BYTES),
+        let cctx_room = scratch.add(1).cast::<u8>();
+        let mut contexts = Contexts {
+            compress: ZSTD_initStaticCCtx(cctx_room.cast(), V::CCTX_BYTES),
             decompress: ZSTD_initStaticDCtx((&raw mut (*scratch).dctx_room).cast(), DCTX_BYTES),
+            dictionary: null(),
         };
         if contexts.compress.is_null() || contexts.decompress.is_null() {
             return None;
@@ -123,11 +192,49 @@ unsafe fn make(scratch: *mut Scratch) -> Option<Contexts> {
         let format = ZSTD_cParameter::ZSTD_c_experimentalParam2;
         let frame = ZSTD_dParameter::ZSTD_d_experimentalParam1;
         let results = [
-            ZSTD_CCtx_setCParams(contexts.compress, parameters()),
+            ZSTD_CCtx_setCParams(contexts.compress, parameters::<V>()),
             ZSTD_CCtx_setParameter(contexts.compress, format, magicless),
+            ZSTD_CCtx_setParameter(contexts.compress, ZSTD_cParameter::ZSTD_c_dictIDFlag, 0),
             ZSTD_DCtx_setParameter(contexts.decompress, frame, magicless),
         ];
+        if let Some(bytes) = V::DICTIONARY {
+            contexts.dictionary = digest::<V>(&contexts, bytes, cctx_room.add(V::CCTX_BYTES))?;
+        }
         results.into_iter().all(succeeded).then_some(contexts)
+    }
+}
+
+/// Has the compression context use the dictionary `bytes`, and returns what the decompressor needs; both are made in
+/// `room`.
+///
+/// # Safety
+/// The context was made. `room` points to writable memory for both forms of the dictionary of `V`.
+unsafe fn digest<V: Variant>(
+    contexts: &Contexts,
+    bytes: &'static [u8],
+    room: *mut u8,
+) -> Option<*const ZSTD_DDict> {
+    let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+    let by_reference = ZSTD_dictLoadMethod_e::ZSTD_dlm_byRef;
+    let kind = ZSTD_dictContentType_e::ZSTD_dct_fullDict;
+    let behind = room.wrapping_add(V::CDICT_BYTES).cast();
+    let parameters = parameters::<V>();
+    // SAFETY: the caller vouches for the context and the room; the bytes outlive everything.
+    unsafe {
+        let to_compress = ZSTD_initStaticCDict(
+            room.cast(),
+            V::CDICT_BYTES,
+            start,
+            length,
+            by_reference,
+            kind,
+            parameters,
+        );
+        let to_decompress =
+            ZSTD_initStaticDDict(behind, V::DDICT_BYTES, start, length, by_reference, kind);
+        let made = !to_compress.is_null() && !to_decompress.is_null();
+        let used = made && succeeded(ZSTD_CCtx_refCDict(contexts.compress, to_compress));
+        used.then_some(to_decompress)
     }
 }
 
@@ -141,11 +248,29 @@ fn succeeded(result: usize) -> bool {
 mod tests {
     use super::*;
 
+    fn assert_fits<V: Variant>() {
+        let by_reference = ZSTD_dictLoadMethod_e::ZSTD_dlm_byRef;
+        let dictionary_bytes = V::DICTIONARY.map_or(0, <[u8]>::len);
+        // SAFETY: pure functions of their arguments.
+        let (cctx, dctx, cdict, ddict) = unsafe {
+            (
+                ZSTD_estimateCCtxSize_usingCParams(parameters::<V>()),
+                ZSTD_estimateDCtxSize(),
+                ZSTD_estimateCDictSize_advanced(dictionary_bytes, parameters::<V>(), by_reference),
+                ZSTD_estimateDDictSize(dictionary_bytes, by_reference),
+            )
+        };
+        let fits = cctx <= V::CCTX_BYTES && dctx <= DCTX_BYTES;
+        assert!(fits, "level {}: cctx {cctx} dctx {dctx}", V::LEVEL);
+        let fits = V::DICTIONARY.is_none() || cdict <= V::CDICT_BYTES && ddict <= V::DDICT_BYTES;
+        assert!(fits, "cdict {cdict} ddict {ddict}");
+    }
+
     #[test]
     fn contexts_fit_their_room() {
-        // SAFETY: pure functions of their arguments.
-        let (cctx, dctx) =
-            unsafe { (ZSTD_estimateCCtxSize_usingCParams(parameters()), ZSTD_estimateDCtxSize()) };
-        assert!(cctx <= CCTX_BYTES && dctx <= DCTX_BYTES, "cctx {cctx} dctx {dctx}");
+        assert_fits::<Level1>();
+        assert_fits::<Level3>();
+        assert_fits::<Level6>();
+        assert_fits::<Dictionary>();
     }
 }

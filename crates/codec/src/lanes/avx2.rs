@@ -9,13 +9,16 @@ pub(crate) struct Avx2(__m256i, __m256i);
 /// The same byte in all bytes of a word is a multiple of this.
 const ONES: i64 = 0x0101_0101_0101_0101;
 
-impl Avx2 {
-    /// `function` of both halves.
-    #[inline(always)]
-    unsafe fn both(self, other: Self, function: impl Fn(__m256i, __m256i) -> __m256i) -> Self {
-        Self(function(self.0, other.0), function(self.1, other.1))
-    }
+/// An instruction on both halves. No function with a closure: a closure has no vector instructions of its own, and where
+/// the compiler does not inline it, each becomes a call.
+macro_rules! both {
+    ($instruction:ident($first:expr, $second:expr)) => {{
+        let (first, second): (Avx2, Avx2) = ($first, $second);
+        Avx2($instruction(first.0, second.0), $instruction(first.1, second.1))
+    }};
+}
 
+impl Avx2 {
     /// The highest bit of each byte.
     #[inline(always)]
     unsafe fn mask(self) -> u64 {
@@ -126,25 +129,28 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn differing(self, other: Self) -> u64 {
         // SAFETY: see above.
-        unsafe { !self.both(other, |a, b| _mm256_cmpeq_epi8(a, b)).mask() }
+        unsafe { !both!(_mm256_cmpeq_epi8(self, other)).mask() }
     }
 
     #[inline(always)]
     unsafe fn at_least(self, other: Self) -> u64 {
         // SAFETY: see above.
-        unsafe { self.both(other, |a, b| _mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a)).mask() }
+        unsafe {
+            let greater = both!(_mm256_max_epu8(self, other));
+            both!(_mm256_cmpeq_epi8(greater, self)).mask()
+        }
     }
 
     #[inline(always)]
     unsafe fn min(self, other: Self) -> Self {
         // SAFETY: see above.
-        unsafe { self.both(other, |a, b| _mm256_min_epu8(a, b)) }
+        unsafe { both!(_mm256_min_epu8(self, other)) }
     }
 
     #[inline(always)]
     unsafe fn keep(self, mask: u64) -> Self {
         // SAFETY: see above.
-        unsafe { self.both(Self::bytes_of(mask), |a, m| _mm256_and_si256(a, m)) }
+        unsafe { both!(_mm256_and_si256(self, Self::bytes_of(mask))) }
     }
 
     #[inline(always)]
@@ -162,7 +168,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn low_nibbles(self) -> Self {
         // SAFETY: see above.
-        unsafe { self.both(Self::splat(0x0f), |a, m| _mm256_and_si256(a, m)) }
+        unsafe { both!(_mm256_and_si256(self, Self::splat(0x0f))) }
     }
 
     #[inline(always)]
@@ -170,7 +176,7 @@ impl Lanes for Avx2 {
         // SAFETY: see above; the table has the 16 bytes that are read.
         unsafe {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
-            self.both(Self(table, table), |a, table| _mm256_shuffle_epi8(table, a))
+            both!(_mm256_shuffle_epi8(Self(table, table), self))
         }
     }
 
@@ -212,8 +218,8 @@ impl Lanes for Avx2 {
                 }
             }
             let literal = Self::bytes_of(first.mask | second.mask);
-            let kept = self.both(literal, |a, mask| _mm256_andnot_si256(mask, a));
-            kept.both(Self::from_words(words), |a, b| _mm256_or_si256(a, b))
+            let kept = both!(_mm256_andnot_si256(literal, self));
+            both!(_mm256_or_si256(kept, Self::from_words(words)))
         }
     }
 
