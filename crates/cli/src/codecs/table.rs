@@ -11,10 +11,10 @@ use super::measure::Measured;
 use super::row::Row;
 
 /// Columns of the codec's name and of the space behind it.
-const NAME_COLUMNS: usize = 8;
+const NAME_COLUMNS: usize = 10;
 
 /// Buckets of a histogram, a column each.
-const BUCKETS: usize = 72;
+const BUCKETS: usize = 80 - NAME_COLUMNS;
 
 /// Bars of one to eight eighths.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -28,7 +28,7 @@ pub(super) fn render(rows: &[Row], results: &[Measured]) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "\n{:<NAME_COLUMNS$}{:>7}{:>16}{:>15}{:>9}{:>16}{:>9}",
+        "\n{:<NAME_COLUMNS$}{:>6}{:>15}{:>15}{:>9}{:>16}{:>9}",
         "codec", "ratio", "incompressible", "compress mean", "p99", "decompress mean", "p99"
     );
     rows.iter().for_each(|row| line(&mut text, row));
@@ -53,7 +53,7 @@ fn line(text: &mut String, row: &Row) {
     let times = &row.times;
     let _ = writeln!(
         text,
-        "{:<NAME_COLUMNS$}{:>7.2}{:>14.1} %{:>15}{:>9}{:>16}{:>9}",
+        "{:<NAME_COLUMNS$}{:>6.2}{:>13.1} %{:>15}{:>9}{:>16}{:>9}",
         row.codec,
         row.ratio(),
         incompressible,
@@ -153,11 +153,8 @@ mod tests {
         let text = render(&rows, &results);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         for id in CodecId::ALL {
-            assert_eq!(
-                text.lines().filter(|line| line.starts_with(id.name())).count(),
-                4,
-                "{text}"
-            );
+            let lines = text.lines().filter(|line| line.split(' ').next() == Some(id.name()));
+            assert_eq!(lines.count(), 4, "{text}");
         }
         assert!(text.contains("|100 ns") && text.contains("|5"), "{text}");
     }
