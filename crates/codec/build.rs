@@ -9,7 +9,6 @@ use std::path::PathBuf;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     // Set by cargo-fuzz.
-    println!("cargo::rustc-check-cfg=cfg(fuzzing)");
     let root =
         env::var_os("DEP_LIBDEFLATE_ROOT").expect("libdeflate-sys says where its library is");
     let folder = PathBuf::from(root).join("lib");

@@ -214,11 +214,3 @@ fn with_memory<T>(
     SLOTS[slot].store(null_mut(), Ordering::Relaxed);
     (!made.is_null()).then_some(made)
 }
-
-/// Has the address sanitizer, with which fuzzing runs, start in spite of libdeflate: GCC merges two equal constants
-/// there, and the sanitizer takes the two entries of one address for two definitions.
-#[cfg(fuzzing)]
-#[unsafe(no_mangle)]
-extern "C" fn __asan_default_options() -> *const core::ffi::c_char {
-    c"detect_odr_violation=0".as_ptr()
-}

@@ -23,7 +23,7 @@
 mod tests;
 
 use crate::lists::{Frames, Links, List};
-use crate::objects::{Objects, PAGE_BYTES};
+use crate::objects::{Objects, PAGE_BYTES, assert_length};
 use crate::words::{Words, ram_bytes};
 use crate::{Fragmentation, Handle, OBJECT_BYTES_MAX, Pool, Space, SpaceSource};
 
@@ -139,11 +139,7 @@ impl<S: Space> Buckets<S> {
 
 impl<S: Space> Pool for Buckets<S> {
     fn insert(&mut self, bytes: &[u8]) -> Option<Handle> {
-        assert!(
-            (1..=OBJECT_BYTES_MAX).contains(&bytes.len()),
-            "an object of {} bytes",
-            bytes.len()
-        );
+        assert_length(bytes.len());
         if self.free_buckets < bytes.len().div_ceil(BUCKET_BYTES) {
             self.start_page()?;
         }

@@ -26,7 +26,7 @@ mod tails;
 mod tests;
 
 use crate::lists::{Frames, Links, List};
-use crate::objects::{Objects, PAGE_BYTES};
+use crate::objects::{Objects, PAGE_BYTES, assert_length};
 use crate::words::{Words, ram_bytes};
 use crate::{Fragmentation, Handle, OBJECT_BYTES_MAX, Pool, Space, SpaceSource};
 use recent::Recent;
@@ -233,11 +233,7 @@ impl<S: Space> Buffers<S> {
 
 impl<S: Space> Pool for Buffers<S> {
     fn insert(&mut self, bytes: &[u8]) -> Option<Handle> {
-        assert!(
-            (1..=OBJECT_BYTES_MAX).contains(&bytes.len()),
-            "an object of {} bytes",
-            bytes.len()
-        );
+        assert_length(bytes.len());
         let grains = bytes.len().div_ceil(GRAIN_BYTES);
         let frame = match self.tails.first_with(grains) {
             Some(frame) => frame,

@@ -36,7 +36,7 @@ mod slots;
 mod tests;
 
 use crate::lists::{Frames, List};
-use crate::objects::{Objects, PAGE_BYTES};
+use crate::objects::{Objects, PAGE_BYTES, assert_length};
 use crate::words::{Words, ram_bytes};
 use crate::{Fragmentation, Handle, OBJECT_BYTES_MAX, Pool, Space, SpaceSource};
 use bins::Bins;
@@ -337,11 +337,7 @@ impl<S: Space> Cells<S> {
 
 impl<S: Space> Pool for Cells<S> {
     fn insert(&mut self, bytes: &[u8]) -> Option<Handle> {
-        assert!(
-            (1..=OBJECT_BYTES_MAX).contains(&bytes.len()),
-            "an object of {} bytes",
-            bytes.len()
-        );
+        assert_length(bytes.len());
         let grains = bytes.len().div_ceil(GRAIN_BYTES);
         let cell = match self.roomy_cell(grains) {
             Some(cell) => cell,

@@ -2,12 +2,18 @@
 //!
 //! Invariant: `held_bytes` is the RAM of the pages that were held and not released since.
 
-use crate::{Handle, Space, SpaceSource};
+use crate::{Handle, OBJECT_BYTES_MAX, Space, SpaceSource};
 
 /// Bytes of a page.
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Most pages whose objects a [`Handle`] tells apart.
 pub(crate) const PAGES_MAX: usize = 1 << Handle::BITS >> (PAGE_BYTES / Handle::GRAIN_BYTES).ilog2();
+
+/// Panics unless an object may have `len` bytes.
+#[inline]
+pub(crate) fn assert_length(len: usize) {
+    assert!(len != 0 && len <= OBJECT_BYTES_MAX, "an object of {len} bytes");
+}
 
 /// Where a pool's objects lie.
 #[derive(Debug)]
@@ -70,6 +76,7 @@ impl<S: Space> Objects<S> {
         unsafe { self.space.base().add(offset_bytes) }
     }
 
+    #[inline]
     pub(crate) fn read(&self, offset_bytes: usize, len: usize) -> &[u8] {
         let address = self.address(offset_bytes, len);
         // SAFETY: the stretch lies in the space, which is initialised and belongs to self alone;
@@ -77,6 +84,7 @@ impl<S: Space> Objects<S> {
         unsafe { core::slice::from_raw_parts(address, len) }
     }
 
+    #[inline]
     pub(crate) fn write(&mut self, offset_bytes: usize, bytes: &[u8]) {
         let address = self.address(offset_bytes, bytes.len());
         self.space.before_write(offset_bytes, bytes.len());

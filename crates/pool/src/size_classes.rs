@@ -26,8 +26,9 @@ mod slabs;
 #[cfg(test)]
 mod tests;
 
+use crate::objects::{Objects, PAGE_BYTES};
 use crate::{Fragmentation, Handle, OBJECT_BYTES_MAX, Pool, Space, SpaceSource};
-use classes::{CLASS, CLASSES, Class, PAGE_BYTES, SLOTS_MAX, class_of};
+use classes::{CLASS, CLASSES, Class, SLOTS_MAX, class_of};
 use kept::{KeptRun, KeptRuns};
 use runs::Runs;
 use slabs::{List, PAGES_MAX, Slabs};
@@ -70,13 +71,11 @@ impl Stock {
 /// when [`Pool::should_compact`] says so.
 #[derive(Debug)]
 pub struct SizeClasses<S> {
-    objects: S,
+    objects: Objects<S>,
     runs: Runs<S>,
     slabs: Slabs<S>,
     stocks: [Stock; CLASSES],
     kept: KeptRuns,
-    limit_bytes: usize,
-    held_bytes: usize,
     payload_bytes: usize,
     surplus_bytes: usize,
 }
@@ -92,17 +91,15 @@ impl<S: Space> SizeClasses<S> {
         space_bytes: usize,
     ) -> Option<Self> {
         let pages = space_bytes.div_ceil(PAGE_BYTES);
-        if pages == 0 || pages > PAGES_MAX {
+        if pages > PAGES_MAX {
             return None;
         }
         Some(Self {
-            objects: source.reserve_objects(pages * PAGE_BYTES)?,
+            objects: Objects::reserve(source, pages)?,
             runs: Runs::reserve(source, pages)?,
             slabs: Slabs::reserve(source, pages)?,
             stocks: [Stock::EMPTY; CLASSES],
             kept: KeptRuns::default(),
-            limit_bytes: usize::MAX,
-            held_bytes: 0,
             payload_bytes: 0,
             surplus_bytes: 0,
         })
@@ -115,7 +112,7 @@ impl<S: Space> SizeClasses<S> {
             Some(kept) => (kept.first_page, kept.touched_pages),
             None => {
                 // The first object touches one page: no slot is longer.
-                self.make_room(PAGE_BYTES)?;
+                self.make_room(1)?;
                 (self.take_run(class.span_pages)?, 0)
             }
         };
@@ -125,10 +122,10 @@ impl<S: Space> SizeClasses<S> {
         Some(slab)
     }
 
-    /// Sees to it that `bytes` more may be held, at the cost of kept runs. `None`: they may not.
-    fn make_room(&mut self, bytes: usize) -> Option<()> {
+    /// Sees to it that so many pages more may be held, at the cost of kept runs. `None`: they may not.
+    fn make_room(&mut self, pages: usize) -> Option<()> {
         for _ in 0..=kept::RUNS_MAX {
-            if bytes == 0 || self.held_bytes.saturating_add(bytes) <= self.limit_bytes {
+            if self.objects.may_hold(pages) {
                 return Some(());
             }
             self.release_oldest_kept()?;
@@ -155,8 +152,8 @@ impl<S: Space> SizeClasses<S> {
             return Some((self.start_slab(class_index)?, false));
         };
         let class = &CLASS[class_index];
-        if self.limit_bytes.saturating_sub(self.held_bytes) < class.slab_bytes() {
-            self.make_room(self.slabs.pages_to_touch(slab, class) * PAGE_BYTES)?;
+        if !self.objects.may_hold(class.pages) {
+            self.make_room(self.slabs.pages_to_touch(slab, class))?;
         }
         Some((slab, true))
     }
@@ -179,10 +176,8 @@ impl<S: Space> SizeClasses<S> {
     /// Gives the oldest kept run back to the space. `None`: none is kept.
     fn release_oldest_kept(&mut self) -> Option<()> {
         let run = self.kept.take_oldest()?;
-        let touched_bytes = run.touched_pages * PAGE_BYTES;
-        self.objects.release(run.first_page * PAGE_BYTES, touched_bytes);
+        self.objects.release(run.first_page, run.touched_pages);
         self.runs.give_back(run.first_page, run.span_pages);
-        self.held_bytes -= touched_bytes;
         Some(())
     }
 
@@ -192,7 +187,7 @@ impl<S: Space> SizeClasses<S> {
     fn take_slot(&mut self, class_index: usize, slab: usize, listed: bool) -> usize {
         let class = &CLASS[class_index];
         let taken = self.slabs.take_slot(slab, class);
-        self.held_bytes += taken.touched_pages * PAGE_BYTES;
+        self.objects.hold(taken.touched_pages);
         let partial = &mut self.stocks[class_index].partial;
         match (listed, taken.full) {
             (true, true) => self.slabs.unlink(partial, slab),
@@ -290,7 +285,7 @@ impl<S: Space> SizeClasses<S> {
 
     /// Where the objects lie.
     pub fn objects(&self) -> &S {
-        &self.objects
+        self.objects.space()
     }
 
     /// The object's bytes, which are contiguous in this pool.
@@ -302,18 +297,7 @@ impl<S: Space> SizeClasses<S> {
             let (slab, slot) = self.slot_of(class_index, offset_bytes);
             assert!(self.slabs.is_taken(slab, &CLASS[class_index], slot), "a removed object");
         }
-        let address = self.address(offset_bytes, len);
-        // SAFETY: the stretch lies in the object space, which is initialised and belongs to self
-        // alone; the shared borrow of self excludes a writer.
-        unsafe { core::slice::from_raw_parts(address, len) }
-    }
-
-    /// Checks that a stretch lies in the object space and gives its address.
-    #[inline]
-    fn address(&self, offset_bytes: usize, len: usize) -> *mut u8 {
-        assert!(len <= self.objects.bytes() && offset_bytes <= self.objects.bytes() - len);
-        // SAFETY: within the space, by the assertion.
-        unsafe { self.objects.base().add(offset_bytes) }
+        self.objects.read(offset_bytes, len)
     }
 }
 
@@ -323,11 +307,7 @@ impl<S: Space> Pool for SizeClasses<S> {
         let class_index = class_of(bytes.len());
         let (slab, listed) = self.roomy_slab(class_index)?;
         let offset_bytes = self.take_slot(class_index, slab, listed);
-        let address = self.address(offset_bytes, bytes.len());
-        self.objects.before_write(offset_bytes, bytes.len());
-        // SAFETY: the stretch lies in the object space, which belongs to self alone, so nobody
-        // else reads or writes it and `bytes` lies elsewhere.
-        unsafe { address.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+        self.objects.write(offset_bytes, bytes);
         self.count_in(class_index);
         self.payload_bytes += bytes.len();
         Some(Handle::at(offset_bytes))
@@ -353,11 +333,11 @@ impl<S: Space> Pool for SizeClasses<S> {
 
     /// A compaction does not ask for the limit.
     fn set_limit_bytes(&mut self, limit_bytes: usize) {
-        self.limit_bytes = limit_bytes;
+        self.objects.set_limit_bytes(limit_bytes);
     }
 
     fn held_bytes(&self) -> usize {
-        self.held_bytes
+        self.objects.held_bytes()
     }
 
     fn payload_bytes(&self) -> usize {
@@ -378,7 +358,7 @@ impl<S: Space> Pool for SizeClasses<S> {
         let largest = CLASS.iter().zip(&self.stocks).rev().find(has_place);
         Fragmentation {
             internal_bytes: taken_bytes - self.payload_bytes,
-            external_bytes: self.held_bytes - taken_bytes,
+            external_bytes: self.held_bytes() - taken_bytes,
             largest_free_bytes: largest.map_or(0, |(class, _)| class.slot_bytes),
         }
     }
@@ -386,7 +366,7 @@ impl<S: Space> Pool for SizeClasses<S> {
     #[inline]
     fn should_compact(&self) -> bool {
         self.surplus_bytes >= SURPLUS_BYTES_MIN
-            && self.surplus_bytes > self.held_bytes / SURPLUS_PART
+            && self.surplus_bytes > self.held_bytes() / SURPLUS_PART
     }
 
     fn begin_compaction(&mut self) -> bool {
@@ -407,11 +387,7 @@ impl<S: Space> Pool for SizeClasses<S> {
         }
         let roomy_slab = self.stocks[class_index].partial.head()?;
         let to_bytes = self.take_slot(class_index, roomy_slab, true);
-        let (from, to) = (self.address(from_bytes, len), self.address(to_bytes, len));
-        self.objects.before_write(to_bytes, len);
-        // SAFETY: both stretches lie in the object space, which belongs to self alone; they are
-        // different slots, so they do not overlap.
-        unsafe { to.copy_from_nonoverlapping(from, len) }
+        self.objects.copy(from_bytes, to_bytes, len);
         self.give_slot_back(class_index, from_bytes);
         Some(Handle::at(to_bytes))
     }

@@ -272,6 +272,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             }
         }
         cleaned.end_bytes = start_bytes + cleaned.written_bytes as u64;
+        self.end_bytes = self.end_bytes.max(cleaned.end_bytes);
         for moved in &leaving[..cleaned.pages] {
             self.move_record(moved);
         }

@@ -10,9 +10,8 @@
 //! Bad for: lengths just above 3072 and 3632, which lose a tenth; lengths below 32 bytes.
 
 use crate::OBJECT_BYTES_MAX;
+use crate::objects::{PAGE_BYTES, assert_length};
 
-/// Bytes of a page.
-pub(super) const PAGE_BYTES: usize = 4096;
 /// Most pages that a slab may span.
 pub(super) const SPAN_PAGES_MAX: usize = 8;
 /// Most slots that a slab may have: two words of free bits.
@@ -174,7 +173,7 @@ static CLASS_OF_GRAINS: [u8; OBJECT_BYTES_MAX / GRAIN_BYTES] = {
 /// The index in [`CLASS`] of the smallest slot that holds `len` bytes, 1 to [`OBJECT_BYTES_MAX`].
 #[inline]
 pub(super) fn class_of(len: usize) -> usize {
-    assert!(len != 0 && len <= OBJECT_BYTES_MAX, "an object of {len} bytes");
+    assert_length(len);
     CLASS_OF_GRAINS[(len - 1) / GRAIN_BYTES] as usize
 }
 
