@@ -15,6 +15,7 @@
 mod cleaning;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use zpager_codec::{CodecId, Page, compress, decompress, same_filled, scratch_bytes};
 use zpager_pool::{Handle, Pool, SizeClasses, Space, SpaceSource};
@@ -26,10 +27,11 @@ use zpager_store::{
 use crate::entry::{Entry, PageNumber, State};
 use crate::fills::Fills;
 use crate::held::Held;
-use crate::index::Index;
+use crate::index::{Index, PAGE_NUMBER_END};
 use crate::order::{Order, Ordered};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
+use writer::Writer;
 
 /// A page that does not become shorter than this is kept raw.
 const COMPRESSED_BYTES_MAX: usize = 4096 * 15 / 16;
@@ -186,7 +188,7 @@ pub struct Cache<M: SpaceSource, B> {
     /// What a codec wrote, before the pool takes it.
     output: M::Space,
     store: Option<Store<B>>,
-    batch: M::Space,
+    writer: Writer<M::Space>,
     leaving: M::Space,
     blocks: M::Space,
     /// A cluster that is read around in, where the pool may be large enough for that.
@@ -204,7 +206,6 @@ pub struct Cache<M: SpaceSource, B> {
     pause: Pause,
     /// Whether the codec's buffers hold RAM, and how much the store's do.
     has_coded: bool,
-    gathered_bytes_max: usize,
     leaving_max: usize,
     read_bytes_max: usize,
 }
@@ -238,7 +239,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             scratch: source.reserve(scratch_length)?,
             output: source.reserve(2 * BLOCK_BYTES)?,
             store,
-            batch: source.reserve(CLUSTER_BYTES)?,
+            writer: Writer::new([source.reserve(CLUSTER_BYTES)?, source.reserve(CLUSTER_BYTES)?]),
             leaving: source.reserve(leaving_bytes)?,
             blocks: source.reserve(READ_BYTES)?,
             around: match pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
@@ -253,7 +254,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             waiting: Waiting::default(),
             pause: Pause::NONE,
             has_coded: false,
-            gathered_bytes_max: 0,
             leaving_max: 0,
             read_bytes_max: 0,
         })
@@ -262,23 +262,25 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     /// In a copy of the cache in another process: buffers are empty, and tables cost RAM of the
     /// process's own where they are written from now on.
     pub fn become_copy(&mut self) {
-        for buffer in [&self.scratch, &self.output, &self.batch, &self.leaving, &self.blocks] {
+        for buffer in [&self.scratch, &self.output, &self.leaving, &self.blocks] {
             buffer.release(0, buffer.bytes());
         }
+        self.writer.trim(0);
         self.forget_around();
         self.has_coded = false;
-        (self.gathered_bytes_max, self.leaving_max, self.read_bytes_max) = (0, 0, 0);
+        (self.leaving_max, self.read_bytes_max) = (0, 0);
         self.fills.become_copy();
         self.compressed.become_copy();
         self.raw.become_copy();
     }
 
-    /// Gives back those of the store's buffers that grew longer than `bytes_max`.
+    /// Gives back those of the store's buffers that grew longer than `bytes_max`, but for one whose
+    /// write goes on.
     pub fn trim_buffers(&mut self, bytes_max: usize) {
-        if self.gathered_bytes_max > bytes_max {
-            self.batch.release(0, self.batch.bytes());
+        self.writer.trim(bytes_max);
+        if self.leaving_max * size_of::<Leaving>() > bytes_max {
             self.leaving.release(0, self.leaving.bytes());
-            (self.gathered_bytes_max, self.leaving_max) = (0, 0);
+            self.leaving_max = 0;
         }
         if self.read_bytes_max > bytes_max {
             self.blocks.release(0, self.blocks.bytes());
@@ -301,7 +303,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         let pages = |bytes: usize| bytes.next_multiple_of(BLOCK_BYTES);
         let coding_bytes = scratch_bytes(self.codec) + 2 * BLOCK_BYTES;
         pages(if self.has_coded { coding_bytes } else { 0 })
-            + pages(self.gathered_bytes_max)
+            + self.writer.held_bytes()
             + pages(self.leaving_max * size_of::<Leaving>())
             + pages(self.read_bytes_max)
             + if self.around_state.holds() { CLUSTER_BYTES } else { 0 }
@@ -541,7 +543,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 Err(lost) => failure = Some(lost),
             }
         };
-        let (blocks, clusters) = (&store.blocks, store.clusters);
+        let (blocks, clusters) = (&self.writer.reading(&store.blocks), store.clusters);
         let transfer = match &self.around {
             Some(around) => {
                 // SAFETY: the space is this cache's alone.
@@ -642,24 +644,24 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     /// # Errors
     /// [`SpillError`]; all pages are then where they were.
     pub fn spill(&mut self) -> Result<Spilled, SpillError> {
-        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
         if self.pause.left > 0 {
             self.pause.left -= 1;
             return Err(self.pause.error);
         }
+        if self.writer.has_failed() {
+            self.settle()?;
+        }
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
         if self.pool.payload_bytes() < WRITE_BYTES_MIN {
             return Err(SpillError::Nothing);
         }
         let raw_first = self.raw_pages * size_of::<Page>() >= CLUSTER_BYTES
             || self.compressed_pages * 2 < self.raw_pages;
-        // SAFETY: the buffers are this cache's alone.
-        let (buffer, leaving) = unsafe {
-            (
-                bytes_mut(&self.batch, CLUSTER_BYTES),
-                slice_mut::<Leaving>(&self.leaving, RECORDS_MAX),
-            )
+        // SAFETY: the buffers are this cache's alone, and there is no other batch.
+        let (batch, leaving) = unsafe {
+            (self.writer.begin(store.clusters), slice_mut::<Leaving>(&self.leaving, RECORDS_MAX))
         };
-        let Some(batch) = Batch::begin(store.clusters, buffer) else {
+        let Some(batch) = batch else {
             self.pause.begin(SpillError::Full);
             return Err(SpillError::Full);
         };
@@ -671,13 +673,13 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             }
         }
         let Gathered { batch, leaving, count, start_bytes } = gathered;
-        self.gathered_bytes_max = self.gathered_bytes_max.max(batch.used_bytes());
+        self.writer.note_used(batch.used_bytes());
         self.leaving_max = self.leaving_max.max(count);
         let outcome = if batch.used_bytes() < WRITE_BYTES_MIN {
             batch.abandon();
             Err(SpillError::Nothing)
         } else {
-            batch.finish(&store.blocks).map_err(SpillError::Io)
+            self.writer.finish(batch, store).map_err(SpillError::Io)
         };
         match outcome {
             Ok(written_bytes) => {
@@ -698,6 +700,22 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 Err(error)
             }
         }
+    }
+
+    /// Waits for the write that goes on, if one does; tries one again that failed. What a write is
+    /// to bring to the store is in RAM until then.
+    ///
+    /// # Errors
+    /// [`SpillError::Io`]; nothing is lost.
+    pub fn settle(&mut self) -> Result<(), SpillError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let settled = self.writer.settle(store).map_err(SpillError::Io);
+        settled.inspect_err(|&error| self.pause.begin(error))
+    }
+
+    /// The cluster whose write goes on, which has a reference more than its records.
+    pub fn unwritten_cluster(&self) -> Option<u32> {
+        self.writer.cluster()
     }
 
     /// A page has been written: it leaves the pool.
@@ -724,26 +742,31 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         }
     }
 
-    /// Counts one more reference to every spilled page of `from..end`, for a child that gets a copy of this cache.
-    pub fn share_spilled(&self, from: PageNumber, end: PageNumber) {
-        self.each_spilled(from, end, |store, place| store.clusters.add_reference(place.cluster()));
+    /// Counts every reference of this cache to the store once more, for a child that gets a copy of
+    /// it. No write goes on, unless it has failed: [`Cache::settle`] was called.
+    pub fn share_spilled(&self) {
+        self.each_reference(|store, cluster| store.clusters.add_reference(cluster));
     }
 
-    /// Takes the references of [`Self::share_spilled`], or this cache's own at its end, away.
-    pub fn unshare_spilled(&self, from: PageNumber, end: PageNumber) {
-        self.each_spilled(from, end, |store, place| {
-            store.clusters.drop_reference(place.cluster(), &store.blocks);
+    /// Takes the references of [`Self::share_spilled`], or this cache's own at its end, away. As
+    /// there, no write goes on.
+    pub fn unshare_spilled(&self) {
+        self.each_reference(|store, cluster| {
+            store.clusters.drop_reference(cluster, &store.blocks);
         });
     }
 
-    fn each_spilled(&self, from: PageNumber, end: PageNumber, act: impl Fn(&Store<B>, Place)) {
+    fn each_reference(&self, act: impl Fn(&Store<B>, u32)) {
         let Some(store) = &self.store else { return };
-        let mut at = from;
-        while let Some(page) = self.index.next_known(at, end) {
+        let mut at = 0;
+        while let Some(page) = self.index.next_known(at, PAGE_NUMBER_END) {
             if let State::Spilled { place, .. } = self.index.get(page).state() {
-                act(store, place);
+                act(store, place.cluster());
             }
             at = page + 1;
+        }
+        if let Some(cluster) = self.writer.cluster() {
+            act(store, cluster);
         }
     }
 }

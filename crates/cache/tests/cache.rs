@@ -19,8 +19,14 @@ fn settings() -> impl Strategy<Value = Setting> {
     let codec = prop::sample::select(CodecId::ALL.to_vec());
     let pool_bytes_max = prop::sample::select(vec![64usize << 10, 1 << 20]);
     let one_in = prop_oneof![Just(0), 2u64..20];
-    (codec, pool_bytes_max, any::<u64>(), one_in).prop_map(
-        |(codec, pool_bytes_max, seed, one_in)| Setting { codec, pool_bytes_max, seed, one_in },
+    (codec, pool_bytes_max, any::<u64>(), one_in, any::<bool>()).prop_map(
+        |(codec, pool_bytes_max, seed, one_in, behind)| Setting {
+            codec,
+            pool_bytes_max,
+            seed,
+            one_in,
+            behind,
+        },
     )
 }
 
@@ -74,7 +80,8 @@ fn random() -> impl FnMut(u64) -> u64 {
 fn a_page_at_its_old_place_leaves_once() {
     let out = Step::SwapOut { from: 0, count: 40, kind: 3 };
     let back = Step::SwapIn { from: 0, count: 40 };
-    let setting = Setting { codec: CodecId::Lz4, pool_bytes_max: MIB, seed: 0, one_in: 0 };
+    let codec = CodecId::Lz4;
+    let setting = Setting { codec, pool_bytes_max: MIB, seed: 0, one_in: 0, behind: false };
     model::run(setting, [out, back, out, back, out, Step::Spill]);
     let there = Step::Rename { from: 0, to: 100, count: 40 };
     let and_back = Step::Rename { from: 100, to: 0, count: 40 };
@@ -98,9 +105,11 @@ fn what_is_gathered_is_what_it_was() {
         Step::Spill,
         Step::SwapIn { from: 0, count: 3 },
     ];
+    let codec = CodecId::Lz4;
     for seed in 0..10 {
+        let behind = seed % 2 == 1;
         for (kind, one_in) in [(noise, 0), (mixed, 0), (noise, 3), (mixed, 6)] {
-            let setting = Setting { codec: CodecId::Lz4, pool_bytes_max: MIB, seed, one_in };
+            let setting = Setting { codec, pool_bytes_max: MIB, seed, one_in, behind };
             let steps =
                 |between: &[Step]| [&fill(kind)[..], &holes[..], between, &more[..]].concat();
             model::run(setting, steps(&[]));

@@ -257,6 +257,13 @@ impl Process {
         }
     }
 
+    /// Waits for the write to the store that goes on, if one does.
+    pub(crate) fn settle_store(&mut self) {
+        if let Err(SpillError::Io(error)) = self.cache.settle() {
+            self.note(EventKind::StoreWriteFailed, error.0 as u64, 0);
+        }
+    }
+
     /// Makes room in the store where much of it holds nothing any more; gives whether it did.
     fn clean_store(&mut self) -> bool {
         let counters = &self.control.counters;

@@ -7,7 +7,7 @@
 //! Bad for: a batch with few records, which still claims a whole cluster.
 
 use crate::record::{RECORD_BYTES_MAX, record_bytes, write};
-use crate::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Place};
+use crate::{BLOCK_BYTES, Behind, Blocks, CLUSTER_BYTES, Clusters, Errno, Place};
 
 /// A claimed cluster that is being filled. Dropped unfinished, it gives the cluster back.
 #[derive(Debug)]
@@ -69,21 +69,58 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// The cause of a failed write. The cluster is given back and none of the places is valid: the
     /// caller keeps its copies.
-    pub fn finish(mut self, blocks: &impl Blocks) -> Result<usize, Errno> {
+    pub fn finish(self, blocks: &impl Blocks) -> Result<usize, Errno> {
+        self.finish_by(blocks, |offset_bytes, data| blocks.write_at(offset_bytes, data).map(|()| 0))
+    }
+
+    /// As [`Batch::finish`], but the write may go on behind what the caller does next; `behind`
+    /// knows of it then. No other write goes on.
+    ///
+    /// # Errors
+    /// As [`Batch::finish`].
+    ///
+    /// # Safety
+    /// The buffer stays where it is, and is not written to, until `behind` is settled.
+    pub unsafe fn finish_behind(
+        self,
+        blocks: &impl Blocks,
+        behind: &mut Behind,
+    ) -> Result<usize, Errno> {
+        self.finish_by(blocks, |offset_bytes, data| {
+            // SAFETY: the caller's promise.
+            let goes_on = unsafe { blocks.begin_write(offset_bytes, data) }?;
+            if goes_on {
+                behind.note(offset_bytes, data.len());
+            }
+            // The write itself holds the cluster: nobody else claims it before the write has ended.
+            Ok(u32::from(goes_on))
+        })
+    }
+
+    /// Has `write` write the records, and counts as many references more as it says.
+    fn finish_by(
+        mut self,
+        blocks: &impl Blocks,
+        write: impl FnOnce(u64, &[u8]) -> Result<u32, Errno>,
+    ) -> Result<usize, Errno> {
         if self.records == 0 {
             return Ok(0);
         }
         let written_bytes = self.used_bytes.next_multiple_of(BLOCK_BYTES);
         self.buffer[self.used_bytes..written_bytes].fill(0);
         let offset_bytes = self.offset_bytes();
-        if let Err(errno) = blocks.write_at(offset_bytes, &self.buffer[..written_bytes]) {
-            // What was written of it may be what fills the disk.
-            blocks.punch(offset_bytes, CLUSTER_BYTES as u64);
-            return Err(errno);
+        match write(offset_bytes, &self.buffer[..written_bytes]) {
+            Ok(more) => {
+                self.clusters.publish(self.cluster, self.records + more);
+                self.published = true;
+                Ok(written_bytes)
+            }
+            Err(errno) => {
+                // What was written of it may be what fills the disk.
+                blocks.punch(offset_bytes, CLUSTER_BYTES as u64);
+                Err(errno)
+            }
         }
-        self.clusters.publish(self.cluster, self.records);
-        self.published = true;
-        Ok(written_bytes)
     }
 
     /// Gives the cluster back; none of the places is valid.

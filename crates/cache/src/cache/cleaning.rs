@@ -107,9 +107,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             return Err(SpillError::Nothing);
         }
         let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
-        // SAFETY: the buffer is this cache's alone.
-        let buffer = unsafe { bytes_mut(&self.batch, CLUSTER_BYTES) };
-        let batch = Batch::begin(store.clusters, buffer);
+        // SAFETY: the only batch.
+        let batch = unsafe { self.writer.begin(store.clusters) };
         if let Some(batch) = batch.as_ref()
             && self.pause.is_of_full_store()
         {
@@ -239,7 +238,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
             let places: [Place; RUN_MAX] = core::array::from_fn(|at| run[at].place);
             let transfer = read_run(
-                &store.blocks,
+                &self.writer.reading(&store.blocks),
                 store.clusters,
                 &places[..taken],
                 read_buffer,
@@ -264,7 +263,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             return Err(SpillError::Nothing);
         }
         let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
-        match batch.finish(&store.blocks) {
+        self.writer.note_used(batch.used_bytes());
+        match self.writer.finish(batch, store) {
             Ok(written_bytes) => cleaned.written_bytes = written_bytes,
             Err(error) => {
                 self.pause.begin(SpillError::Io(error));
@@ -302,7 +302,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             let places: [Place; RUN_MAX] = core::array::from_fn(|at| run[at].place);
             let mut restored = 0;
             let transfer = read_run(
-                &store.blocks,
+                &self.writer.reading(&store.blocks),
                 store.clusters,
                 &places[..taken],
                 read_buffer,

@@ -93,21 +93,57 @@ impl<'m> SpaceSource for &'m Memories {
     }
 }
 
-/// The store that all processes write to.
+/// A write that goes on: where to, what, and the buffer that it comes from.
+struct UnderWay {
+    offset_bytes: u64,
+    copy: HeapSpace,
+    buffer: *const [u8],
+}
+
+/// The store that all processes write to, each with at most one write that goes on.
 #[derive(Clone, Copy)]
-struct Shared<'b>(&'b Faulting<Memory>);
+struct Shared<'b> {
+    blocks: &'b Faulting<Memory>,
+    memories: &'b Memories,
+    /// By the memory of the process that writes; without it every write is waited for.
+    under_way: Option<&'b RefCell<BTreeMap<usize, UnderWay>>>,
+}
 
 impl Blocks for Shared<'_> {
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
-        self.0.write_at(offset_bytes, data)
+        self.blocks.write_at(offset_bytes, data)
+    }
+
+    unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
+        let Some(under_way) = self.under_way else {
+            return self.write_at(offset_bytes, data).map(|()| false);
+        };
+        let copy = Heap.reserve(data.len()).expect("heap");
+        // SAFETY: the space is as long as the data, and new.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), copy.base(), data.len()) };
+        let write = UnderWay { offset_bytes, copy, buffer: data };
+        let before = under_way.borrow_mut().insert(self.memories.running.get(), write);
+        assert!(before.is_none(), "one write at a time");
+        Ok(true)
+    }
+
+    fn settle(&self) -> Result<(), Errno> {
+        let memory = self.memories.running.get();
+        let write = self.under_way.and_then(|under_way| under_way.borrow_mut().remove(&memory));
+        let Some(UnderWay { offset_bytes, copy, buffer }) = write else { return Ok(()) };
+        // SAFETY: the buffer is the cache's, which promised not to change it; the copy is as long.
+        let (data, now) =
+            unsafe { (core::slice::from_raw_parts(copy.base(), buffer.len()), &*buffer) };
+        assert!(data == now, "the buffer of a write that goes on was changed");
+        self.write_at(offset_bytes, data)
     }
 
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
-        self.0.read_at(offset_bytes, data)
+        self.blocks.read_at(offset_bytes, data)
     }
 
     fn punch(&self, offset_bytes: u64, bytes: u64) {
-        self.0.punch(offset_bytes, bytes);
+        self.blocks.punch(offset_bytes, bytes);
     }
 }
 
@@ -197,6 +233,8 @@ pub(crate) enum Step {
     Rename { from: u64, to: u64, count: u64 },
     /// One write to the store.
     Spill,
+    /// The write that goes on is waited for.
+    Settle,
     /// The running process forks; the child runs next.
     Fork,
     /// Another process runs.
@@ -215,7 +253,8 @@ impl Step {
             12..18 => Step::SwapIn { from: at, count: few as usize },
             18..21 => Step::Forget { from: at, count: few },
             21..23 => Step::Rename { from: at, to: u64::from(kind) * 2, count: few % 16 + 1 },
-            23..28 => Step::Spill,
+            23..27 => Step::Spill,
+            27 => Step::Settle,
             28 => Step::Fork,
             29..31 => Step::Switch,
             _ => Step::Exit,
@@ -234,6 +273,8 @@ pub(crate) struct Setting {
     pub(crate) seed: u64,
     /// One operation of the store in so many goes wrong; 0 for none.
     pub(crate) one_in: u64,
+    /// Whether writes go on behind what the process does next.
+    pub(crate) behind: bool,
 }
 
 struct Process<'m> {
@@ -246,13 +287,23 @@ struct Process<'m> {
 
 impl<'m> Process<'m> {
     /// A copy that runs in a copied memory, with references of its own.
-    fn fork(&self, memories: &Memories) -> Self {
-        self.cache.share_spilled(0, FIRST_PAGE + PAGES);
+    fn fork(&mut self, memories: &Memories) -> Self {
+        self.settle();
+        self.cache.share_spilled();
         let memory = memories.fork();
         // SAFETY: a cache is plain data in its spaces' hands, which resolve to the memory of the
         // process that runs; dropping either copy frees nothing.
         let cache = Box::new(unsafe { ptr::read(&raw const *self.cache) });
         Process { memory, cache, blocks: self.blocks, out: self.out.clone() }
+    }
+
+    fn settle(&mut self) {
+        let before = self.entries();
+        match self.cache.settle() {
+            Ok(()) => assert_eq!(self.cache.unwritten_cluster(), None),
+            Err(error) => assert!(self.faulty(), "{error:?} without a fault"),
+        }
+        assert!(before == self.entries(), "settling moved a page");
     }
 
     /// Whether the store went wrong before now.
@@ -407,6 +458,9 @@ impl<'m> Process<'m> {
                 }
             }
         }
+        if let Some(cluster) = self.cache.unwritten_cluster() {
+            *references.entry(cluster).or_default() += 1;
+        }
         assert_eq!(self.cache.payload_bytes(), payload_bytes);
         assert_eq!(self.cache.raw_bytes(), raw_bytes);
         assert!(self.cache.pool_bytes() >= payload_bytes);
@@ -459,8 +513,10 @@ impl Model<'_> {
                 self.forked = true;
                 self.run(alive);
             }
+            Step::Settle => process.settle(),
             Step::Exit if alive > 1 => {
-                process.cache.unshare_spilled(0, FIRST_PAGE + PAGES);
+                process.settle();
+                process.cache.unshare_spilled();
                 self.processes.swap_remove(self.running);
                 self.run(0);
             }
@@ -491,6 +547,8 @@ impl Model<'_> {
             while let Some(&first) = process.out.keys().next() {
                 process.swap_in(first, 64);
             }
+            // With none of its records left there is nothing to write any more.
+            process.cache.settle().expect("nothing to write");
             assert_eq!(process.cache.payload_bytes(), 0);
             assert_eq!(process.cache.index.next_known(0, FIRST_PAGE), None);
         }
@@ -503,7 +561,10 @@ pub(crate) fn run(setting: Setting, steps: impl IntoIterator<Item = Step>) {
     let memories = Memories::new();
     let blocks = Faulting::new(Memory::default(), setting.seed, setting.one_in);
     let clusters = clusters();
-    let store = Store { blocks: Shared(&blocks), clusters };
+    let under_way = RefCell::default();
+    let under_way = setting.behind.then_some(&under_way);
+    let store =
+        Store { blocks: Shared { blocks: &blocks, memories: &memories, under_way }, clusters };
     let cache = Cache::new(&memories, setting.codec, setting.pool_bytes_max, Some(store));
     let cache = Box::new(cache.expect("heap"));
     let first = Process { memory: 0, cache, blocks: &blocks, out: BTreeMap::new() };
