@@ -7,7 +7,7 @@
 //! Out: a page is looked at for equal words, goes through the codec, and lies in
 //! the pool until it is the oldest. In: the bytes are decoded and freed; a page
 //! never has two copies. Incompressible pages lie raw in the pool and leave it
-//! first, as RAM gains nothing by holding them so. After many of them in a row the
+//! first, as RAM gains nothing by holding them so; once there are many, more do not go there at all. After many of them in a row the
 //! codec only samples what follows.
 //!
 //! Bad case: single compressible pages among many that are not.
@@ -20,8 +20,8 @@ mod writer;
 use zpager_codec::{CodecId, Page, compress, decompress, same_filled, scratch_bytes};
 use zpager_pool::{Handle, Pool, SizeClasses, Space, SpaceSource};
 use zpager_store::{
-    Around, BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround,
-    ReadError, read_run,
+    Around, BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround, ReadError,
+    read_run,
 };
 
 use crate::entry::{Entry, PageNumber, State};
@@ -45,14 +45,14 @@ const POOL_SPACE_FACTOR: usize = 4;
 const POOL_SPACE_BYTES_MAX: usize = (Handle::GRAIN_BYTES << Handle::BITS) - size_of::<Page>();
 /// Bytes of the pool for each entry that the order has room for.
 const POOL_BYTES_PER_ORDERED: usize = 32;
+/// Raw pages that the pool holds before others leave for the store at once: they may be all there are.
+const RAW_BYTES_KEPT: usize = 512 * 1024;
 /// Shortest write to the store.
 const WRITE_BYTES_MIN: usize = 128 * 1024;
 /// Longest read from the store.
 const READ_BYTES: usize = 128 * 1024;
 /// A cluster that is read around in takes at most this part of the pool's bound.
 const AROUND_PART: usize = 128;
-/// Most records of one write: so many of the shortest, 16 bytes each, are worth one.
-const RECORDS_MAX: usize = WRITE_BYTES_MIN / 16;
 /// Most pages of one read.
 const RUN_MAX: usize = 64;
 /// Spills not even tried after the store was found full, as looking for room costs a walk.
@@ -105,23 +105,27 @@ pub enum Lost {
     Corrupt,
 }
 
-/// What one write to the store moved.
+/// What went to the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spilled {
-    /// Pages that left RAM.
+pub struct Written {
+    /// Pages that left for it. They are in RAM still until the write of their cluster has ended.
     pub pages: usize,
+    /// Writes, of which the last may go on.
+    pub writes: usize,
     /// Bytes written.
-    pub written_bytes: usize,
-    /// Where the write ends in the store.
+    pub bytes: usize,
+    /// Where the store ends, as far as this process knows.
     pub end_bytes: u64,
+    /// Why incompressible pages stay in the pool, where that began since.
+    pub error: Option<SpillError>,
 }
 
-/// Why nothing left for the store. All pages are where they were.
+/// Why nothing was written to the store. Every page is where it was, or in RAM on its way there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpillError {
     /// There is no store.
     NoStore,
-    /// The pool holds too little for a write that pays.
+    /// The pool holds too little for a write that pays, or nothing has to be done.
     Nothing,
     /// The store may not grow further.
     Full,
@@ -156,23 +160,6 @@ impl Pause {
     }
 }
 
-/// A page on its way to the store, whose entry says already that it is there.
-#[derive(Clone, Copy)]
-struct Leaving {
-    page: PageNumber,
-    /// What the entry was, and is again if the write fails.
-    pooled: Entry,
-}
-
-/// The pages of one write.
-struct Gathered<'a> {
-    batch: Batch<'static>,
-    leaving: &'a mut [Leaving],
-    count: usize,
-    /// Where they start in the store.
-    start_bytes: u64,
-}
-
 /// The tiers of one process.
 pub struct Cache<M: SpaceSource, B> {
     /// What is known of every page.
@@ -189,13 +176,10 @@ pub struct Cache<M: SpaceSource, B> {
     output: M::Space,
     store: Option<Store<B>>,
     writer: Writer<M::Space>,
-    leaving: M::Space,
     blocks: M::Space,
     /// A cluster that is read around in, where the pool may be large enough for that.
     around: Option<M::Space>,
     around_state: Around,
-    /// Where this process's writes and its parent's end.
-    end_bytes: u64,
     /// Pages in a row that did not shrink, or were not tried.
     in_vain: u32,
     /// What is held of each cluster.
@@ -204,9 +188,12 @@ pub struct Cache<M: SpaceSource, B> {
     found: M::Space,
     waiting: Waiting,
     pause: Pause,
+    /// Whether pages that do not shrink leave for the store at once.
+    leaves_raw: bool,
+    /// Why the store did not take a page that was to leave at once.
+    refused: Option<SpillError>,
     /// Whether the codec's buffers hold RAM, and how much the store's do.
     has_coded: bool,
-    leaving_max: usize,
     read_bytes_max: usize,
 }
 
@@ -222,7 +209,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         let order_bytes = pool_bytes_max / POOL_BYTES_PER_ORDERED * size_of::<u64>() + (1 << 20);
         let scratch_length =
             CodecId::ALL.iter().map(|&id| scratch_bytes(id)).max().unwrap_or(0).max(BLOCK_BYTES);
-        let leaving_bytes = RECORDS_MAX * size_of::<Leaving>();
         let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
         let held_bytes = Held::bytes_for(clusters).max(BLOCK_BYTES);
         let pool_space_bytes =
@@ -240,21 +226,20 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             output: source.reserve(2 * BLOCK_BYTES)?,
             store,
             writer: Writer::new([source.reserve(CLUSTER_BYTES)?, source.reserve(CLUSTER_BYTES)?]),
-            leaving: source.reserve(leaving_bytes)?,
             blocks: source.reserve(READ_BYTES)?,
             around: match pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
                 true => Some(source.reserve(CLUSTER_BYTES)?),
                 false => None,
             },
             around_state: Around::NEW,
-            end_bytes: 0,
             in_vain: 0,
             held: Held::new(source.reserve(held_bytes)?),
             found: source.reserve(Waiting::BYTES)?,
             waiting: Waiting::default(),
             pause: Pause::NONE,
+            leaves_raw: true,
+            refused: None,
             has_coded: false,
-            leaving_max: 0,
             read_bytes_max: 0,
         })
     }
@@ -262,26 +247,27 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     /// In a copy of the cache in another process: buffers are empty, and tables cost RAM of the
     /// process's own where they are written from now on.
     pub fn become_copy(&mut self) {
-        for buffer in [&self.scratch, &self.output, &self.leaving, &self.blocks] {
+        for buffer in [&self.scratch, &self.output, &self.blocks] {
             buffer.release(0, buffer.bytes());
         }
         self.writer.trim(0);
         self.forget_around();
         self.has_coded = false;
-        (self.leaving_max, self.read_bytes_max) = (0, 0);
+        self.read_bytes_max = 0;
         self.fills.become_copy();
         self.compressed.become_copy();
         self.raw.become_copy();
     }
 
-    /// Gives back those of the store's buffers that grew longer than `bytes_max`, but for one whose
-    /// write goes on.
+    /// Whether clusters may be filled little by little, so that pages that do not shrink leave at
+    /// once, for which a buffer is kept.
+    pub fn keep_buffers(&mut self, keep: bool) {
+        self.leaves_raw = keep;
+    }
+
+    /// Gives back those of the store's buffers that grew longer than `bytes_max` and hold nothing.
     pub fn trim_buffers(&mut self, bytes_max: usize) {
         self.writer.trim(bytes_max);
-        if self.leaving_max * size_of::<Leaving>() > bytes_max {
-            self.leaving.release(0, self.leaving.bytes());
-            self.leaving_max = 0;
-        }
         if self.read_bytes_max > bytes_max {
             self.blocks.release(0, self.blocks.bytes());
             self.read_bytes_max = 0;
@@ -304,7 +290,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         let coding_bytes = scratch_bytes(self.codec) + 2 * BLOCK_BYTES;
         pages(if self.has_coded { coding_bytes } else { 0 })
             + self.writer.held_bytes()
-            + pages(self.leaving_max * size_of::<Leaving>())
             + pages(self.read_bytes_max)
             + if self.around_state.holds() { CLUSTER_BYTES } else { 0 }
     }
@@ -378,11 +363,43 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 true => Placed::Compressed(len),
                 false => Placed::NoRoom,
             },
+            None if self.leave_raw(number, page) => Placed::Incompressible,
             None => match self.place(number, CodecId::Copy, &page.0) {
                 true => Placed::Incompressible,
                 false => Placed::NoRoom,
             },
         }
+    }
+
+    /// Has a page that does not shrink leave for the store at once, as RAM gains nothing by holding
+    /// it; false where the store does not take it.
+    fn leave_raw(&mut self, number: PageNumber, page: &Page) -> bool {
+        let is_due = self.leaves_raw
+            && self.pause.left == 0
+            && self.raw_bytes() + size_of::<Page>() > RAW_BYTES_KEPT;
+        let Some(store) = self.store.as_ref().filter(|_| is_due) else { return false };
+        match self.writer.push(store, &page.0) {
+            Ok(place) => {
+                self.enter_spilled(number, CodecId::Copy, place);
+                true
+            }
+            Err(error) => {
+                self.pause.begin(error);
+                self.refused = Some(error);
+                false
+            }
+        }
+    }
+
+    fn enter_spilled(&mut self, number: PageNumber, codec: CodecId, place: Place) {
+        self.enter(number, State::Spilled { codec, place });
+        self.held.add(place);
+        self.writer.count_page();
+    }
+
+    /// What went to the store since the last call.
+    pub fn take_written(&mut self) -> Written {
+        Written { error: self.refused.take(), ..self.writer.take_written() }
     }
 
     /// Whether the codec is worth its time: where page after page did not shrink, only some are tried.
@@ -543,19 +560,24 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 Err(lost) => failure = Some(lost),
             }
         };
-        let (blocks, clusters) = (&self.writer.reading(&store.blocks), store.clusters);
+        let clusters = store.clusters;
         let transfer = match &self.around {
             Some(around) => {
                 // SAFETY: the space is this cache's alone.
                 let around = unsafe { bytes_mut(around, CLUSTER_BYTES) };
-                let state = self.around_state;
-                let around = ReadAround::new(blocks, clusters, self.end_bytes, around, state);
-                read_run(&around, clusters, &places[..count], buffer, each);
+                let (end_bytes, state) = (self.writer.end_bytes(), self.around_state);
+                let around = ReadAround::new(&store.blocks, clusters, end_bytes, around, state);
+                // A cluster that is not written yet is not to be read around in.
+                let blocks = self.writer.reading(&around);
+                read_run(&blocks, clusters, &places[..count], buffer, each);
                 let (state, transfer) = around.finish();
                 self.around_state = state;
                 transfer
             }
-            None => read_run(blocks, clusters, &places[..count], buffer, each),
+            None => {
+                let blocks = self.writer.reading(&store.blocks);
+                read_run(&blocks, clusters, &places[..count], buffer, each)
+            }
         };
         self.read_bytes_max = self.read_bytes_max.max(transfer.bytes.min(READ_BYTES));
         reads.reads += transfer.reads;
@@ -639,91 +661,94 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         self.compressed.iter().filter(waiting).map(Ordered::page)
     }
 
-    /// Writes the oldest pages of the pool to the store, in one write.
+    /// Has the oldest pages of the pool leave for the store, until a cluster is full and is written;
+    /// gives how many.
     ///
     /// # Errors
-    /// [`SpillError`]; all pages are then where they were.
-    pub fn spill(&mut self) -> Result<Spilled, SpillError> {
+    /// [`SpillError`].
+    pub fn spill(&mut self) -> Result<usize, SpillError> {
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
         if self.pause.left > 0 {
             self.pause.left -= 1;
             return Err(self.pause.error);
         }
-        if self.writer.has_failed() {
-            self.settle()?;
-        }
-        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
         if self.pool.payload_bytes() < WRITE_BYTES_MIN {
             return Err(SpillError::Nothing);
         }
-        let raw_first = self.raw_pages * size_of::<Page>() >= CLUSTER_BYTES
-            || self.compressed_pages * 2 < self.raw_pages;
-        // SAFETY: the buffers are this cache's alone, and there is no other batch.
-        let (batch, leaving) = unsafe {
-            (self.writer.begin(store.clusters), slice_mut::<Leaving>(&self.leaving, RECORDS_MAX))
-        };
-        let Some(batch) = batch else {
+        if !self.writer.fits(size_of::<Page>()) {
+            self.finish_batch()?;
+        } else if self.writer.open(store).is_none() {
             self.pause.begin(SpillError::Full);
             return Err(SpillError::Full);
-        };
-        let mut gathered = Gathered { batch, leaving, count: 0, start_bytes: 0 };
+        }
+        let raw_first = self.raw_pages * size_of::<Page>() >= CLUSTER_BYTES
+            || self.compressed_pages * 2 < self.raw_pages;
+        let mut pages = 0;
         for raw in [raw_first, !raw_first] {
-            if gathered.batch.used_bytes() < WRITE_BYTES_MIN {
-                let order = if raw { &mut self.raw } else { &mut self.compressed };
-                gathered.take_oldest(order, raw, &mut self.index, &self.pool);
+            if pages == 0 || self.writer.open_bytes() < WRITE_BYTES_MIN {
+                pages += self.spill_oldest(raw)?;
             }
         }
-        let Gathered { batch, leaving, count, start_bytes } = gathered;
-        self.writer.note_used(batch.used_bytes());
-        self.leaving_max = self.leaving_max.max(count);
-        let outcome = if batch.used_bytes() < WRITE_BYTES_MIN {
-            batch.abandon();
-            Err(SpillError::Nothing)
-        } else {
-            self.writer.finish(batch, store).map_err(SpillError::Io)
-        };
-        match outcome {
-            Ok(written_bytes) => {
+        if self.writer.open_bytes() >= WRITE_BYTES_MIN {
+            self.finish_batch()?;
+        }
+        if self.pool.should_compact() {
+            self.compact();
+        }
+        Ok(pages)
+    }
+
+    /// Moves the oldest pages of an order to the batch until that is full or the order empty.
+    fn spill_oldest(&mut self, raw: bool) -> Result<usize, SpillError> {
+        let mut pages = 0;
+        loop {
+            let order = if raw { &mut self.raw } else { &mut self.compressed };
+            let Some(oldest) = order.peek() else { return Ok(pages) };
+            let Some((pooled, codec, len, handle)) = in_pool(&self.index, oldest, raw) else {
+                order.pop();
+                continue;
+            };
+            if !self.writer.fits(len) {
+                return Ok(pages);
+            }
+            let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+            let place = self.writer.push(store, self.pool.get(handle, len));
+            let place = place.inspect_err(|&error| self.pause.begin(error))?;
+            order.pop();
+            self.leave_pool(pooled);
+            self.enter_spilled(oldest.page(), codec, place);
+            pages += 1;
+        }
+    }
+
+    /// Writes the open batch.
+    fn finish_batch(&mut self) -> Result<(), SpillError> {
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        match self.writer.finish(store) {
+            Ok(()) => {
                 self.pause = Pause::NONE;
-                leaving[..count].iter().for_each(|left| self.arrive(left));
-                if self.pool.should_compact() {
-                    self.compact();
-                }
-                let end_bytes = start_bytes + written_bytes as u64;
-                self.end_bytes = self.end_bytes.max(end_bytes);
-                Ok(Spilled { pages: count, written_bytes, end_bytes })
+                Ok(())
             }
             Err(error) => {
-                leaving[..count].iter().for_each(|left| self.stay(*left));
-                if let SpillError::Io(_) = error {
-                    self.pause.begin(error);
-                }
-                Err(error)
+                self.pause.begin(SpillError::Io(error));
+                Err(SpillError::Io(error))
             }
         }
     }
 
-    /// Waits for the write that goes on, if one does; tries one again that failed. What a write is
-    /// to bring to the store is in RAM until then.
+    /// Has everything that left for the store be there.
     ///
     /// # Errors
-    /// [`SpillError::Io`]; nothing is lost.
-    pub fn settle(&mut self) -> Result<(), SpillError> {
+    /// [`SpillError::Io`]; what is not there stays in RAM, and nothing is lost.
+    pub fn flush(&mut self) -> Result<(), SpillError> {
         let Some(store) = &self.store else { return Ok(()) };
-        let settled = self.writer.settle(store).map_err(SpillError::Io);
-        settled.inspect_err(|&error| self.pause.begin(error))
+        let flushed = self.writer.flush(store).map_err(SpillError::Io);
+        flushed.inspect_err(|&error| self.pause.begin(error))
     }
 
-    /// The cluster whose write goes on, which has a reference more than its records.
-    pub fn unwritten_cluster(&self) -> Option<u32> {
-        self.writer.cluster()
-    }
-
-    /// A page has been written: it leaves the pool.
-    fn arrive(&mut self, left: &Leaving) {
-        self.leave_pool(left.pooled);
-        if let State::Spilled { place, .. } = self.index.get(left.page).state() {
-            self.held.add(place);
-        }
+    /// The clusters that are on their way to the store; each has a reference more than its records.
+    pub fn unwritten_clusters(&self) -> impl Iterator<Item = u32> {
+        self.writer.unwritten()
     }
 
     /// Frees what a page whose entry was `pooled` took of the pool.
@@ -734,22 +759,14 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         }
     }
 
-    /// After a failed write: the page waits behind the others, so that the same write is not tried again at once.
-    fn stay(&mut self, left: Leaving) {
-        if let State::Compressed { codec, len, handle } = left.pooled.state() {
-            let lined_up = self.line_up(left.page, codec, len, handle);
-            assert!(lined_up, "its place in the order was taken from it a moment ago");
-        }
-    }
-
     /// Counts every reference of this cache to the store once more, for a child that gets a copy of
-    /// it. No write goes on, unless it has failed: [`Cache::settle`] was called.
+    /// it. [`Cache::flush`] was called.
     pub fn share_spilled(&self) {
         self.each_reference(|store, cluster| store.clusters.add_reference(cluster));
     }
 
     /// Takes the references of [`Self::share_spilled`], or this cache's own at its end, away. As
-    /// there, no write goes on.
+    /// there, [`Cache::flush`] was called.
     pub fn unshare_spilled(&self) {
         self.each_reference(|store, cluster| {
             store.clusters.drop_reference(cluster, &store.blocks);
@@ -765,36 +782,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             }
             at = page + 1;
         }
-        if let Some(cluster) = self.writer.cluster() {
-            act(store, cluster);
-        }
-    }
-}
-
-impl Gathered<'_> {
-    /// Takes the oldest pages of an order until the write is full or the order empty. Their
-    /// entries say at once that they are spilled, so that a second entry in the order is stale.
-    fn take_oldest<M: SpaceSource>(
-        &mut self,
-        order: &mut Order<M::Space>,
-        raw: bool,
-        index: &mut Index<M>,
-        pool: &SizeClasses<M::Space>,
-    ) {
-        while let Some(oldest) = order.peek() {
-            if let Some((pooled, codec, len, handle)) = in_pool(index, oldest, raw) {
-                if self.count == self.leaving.len() {
-                    return;
-                }
-                let Some(place) = self.batch.push(pool.get(handle, len)) else { return };
-                self.leaving[self.count] = Leaving { page: oldest.page(), pooled };
-                self.count += 1;
-                self.start_bytes = u64::from(place.cluster()) * CLUSTER_BYTES as u64;
-                let entered = index.set(oldest.page(), Entry::new(State::Spilled { codec, place }));
-                debug_assert!(entered, "a compressed page is in the index");
-            }
-            order.pop();
-        }
+        self.writer.unwritten().for_each(|cluster| act(store, cluster));
     }
 }
 

@@ -18,6 +18,6 @@ mod held;
 mod index;
 mod order;
 
-pub use cache::{Cache, Cleaned, Lost, Placed, Reads, SpillError, Spilled, Store};
+pub use cache::{Cache, Cleaned, Lost, Placed, Reads, SpillError, Store, Written};
 pub use entry::{Entry, History, PageNumber, State};
 pub use index::{Index, PAGE_NUMBER_END};

@@ -187,7 +187,7 @@ impl Process {
         self.make_room_bytes(CHILD_BYTES);
         self.wait_for_room(CHILD_BYTES);
         // From here to the fork no page may leave.
-        self.settle_store();
+        self.flush_store();
         self.cache.share_spilled();
         self.share_with_child();
         // SAFETY: without CLONE_VM the child has its own copy of everything, this stack included.

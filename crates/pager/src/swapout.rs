@@ -235,33 +235,20 @@ impl Process {
         }
         let taken = ticks().wrapping_sub(began);
         self.spill_ticks = self.spill_ticks.wrapping_add(taken);
-        let counters = &self.control.counters;
+        self.count_written();
         match outcome {
-            Ok(spilled) => {
-                self.split.spilled(spilled.pages, taken);
-                count(&counters.store_writes, 1);
-                count(&counters.store_written_bytes, spilled.written_bytes);
-                count(&counters.spilled_pages, spilled.pages);
-                counters.store_file_bytes.fetch_max(spilled.end_bytes, Relaxed);
-                true
-            }
-            Err(SpillError::Full) => {
-                self.note(EventKind::StoreFull, 0, 0);
-                false
-            }
-            Err(SpillError::Io(error)) => {
-                self.note(EventKind::StoreWriteFailed, error.0 as u64, 0);
-                false
-            }
-            Err(SpillError::NoStore | SpillError::Nothing) => false,
+            Ok(pages) => self.split.spilled(pages, taken),
+            Err(error) => self.note_refusal(error),
         }
+        outcome.is_ok()
     }
 
-    /// Waits for the write to the store that goes on, if one does.
-    pub(crate) fn settle_store(&mut self) {
-        if let Err(SpillError::Io(error)) = self.cache.settle() {
-            self.note(EventKind::StoreWriteFailed, error.0 as u64, 0);
+    /// Has all that left for the store be there.
+    pub(crate) fn flush_store(&mut self) {
+        if let Err(error) = self.cache.flush() {
+            self.note_refusal(error);
         }
+        self.count_written();
     }
 
     /// Makes room in the store where much of it holds nothing any more; gives whether it did.
@@ -269,18 +256,38 @@ impl Process {
         let counters = &self.control.counters;
         match self.cache.clean() {
             Ok(cleaned) => {
-                count(&counters.store_writes, usize::from(cleaned.written_bytes > 0));
-                count(&counters.store_written_bytes, cleaned.written_bytes);
                 count(&counters.store_reads, cleaned.reads as usize);
                 count(&counters.store_read_bytes, cleaned.read_bytes);
-                counters.store_file_bytes.fetch_max(cleaned.end_bytes, Relaxed);
                 true
             }
             Err(SpillError::Io(error)) => {
-                self.note(EventKind::StoreWriteFailed, error.0 as u64, 0);
+                self.note_refusal(SpillError::Io(error));
                 false
             }
             Err(_) => false,
+        }
+    }
+
+    /// Counts what went to the store; gives whether something was written.
+    fn count_written(&mut self) -> bool {
+        let written = self.cache.take_written();
+        let counters = &self.control.counters;
+        count(&counters.store_writes, written.writes);
+        count(&counters.store_written_bytes, written.bytes);
+        count(&counters.spilled_pages, written.pages);
+        counters.store_file_bytes.fetch_max(written.end_bytes, Relaxed);
+        if let Some(error) = written.error {
+            self.note_refusal(error);
+        }
+        written.writes > 0
+    }
+
+    /// Tells the user why pages do not leave for the store.
+    fn note_refusal(&self, error: SpillError) {
+        match error {
+            SpillError::Full => self.note(EventKind::StoreFull, 0, 0),
+            SpillError::Io(error) => self.note(EventKind::StoreWriteFailed, error.0 as u64, 0),
+            SpillError::NoStore | SpillError::Nothing => {}
         }
     }
 
@@ -448,6 +455,10 @@ impl Process {
         count(&counters.compressed_bytes, bytes);
         if !lifted.is_empty() {
             self.staging.release(0, lifted.len() * PAGE_BYTES);
+        }
+        // Pages that do not shrink have left already.
+        if self.count_written() && self.clean_store() {
+            self.count_written();
         }
     }
 

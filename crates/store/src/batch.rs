@@ -4,58 +4,62 @@
 //! one large contiguous write. Unlike there, a record may lie across two blocks: padding would cost
 //! more bytes written than the second block costs to read.
 //!
+//! Invariants: a record counts as a reference from the moment it is gathered; the batch holds one
+//! more, until its cluster is in the store, so that the cluster is nobody else's. Until then the
+//! caller's buffer is the cluster, and reads are served from there ([`Behind`]).
+//!
 //! Bad for: a batch with few records, which still claims a whole cluster.
 
 use crate::record::{RECORD_BYTES_MAX, record_bytes, write};
 use crate::{BLOCK_BYTES, Behind, Blocks, CLUSTER_BYTES, Clusters, Errno, Place};
 
-/// A claimed cluster that is being filled. Dropped unfinished, it gives the cluster back.
-#[derive(Debug)]
-pub struct Batch<'a> {
-    clusters: Clusters<'a>,
-    buffer: &'a mut [u8],
+/// A claimed cluster that is being filled, in a buffer of the caller's.
+///
+/// The buffer is the same at every call, [`CLUSTER_BYTES`] long and aligned to [`BLOCK_BYTES`].
+#[derive(Debug, Clone, Copy)]
+pub struct Batch {
     cluster: u32,
     generation: u32,
     used_bytes: usize,
-    records: u32,
-    published: bool,
 }
 
-impl<'a> Batch<'a> {
-    /// Claims a cluster and gathers its records in `buffer`, which is [`CLUSTER_BYTES`] long and
-    /// aligned to [`BLOCK_BYTES`]. `None`: the store is full.
-    pub fn begin(clusters: Clusters<'a>, buffer: &'a mut [u8]) -> Option<Self> {
-        assert_eq!(buffer.len(), CLUSTER_BYTES);
-        debug_assert!((buffer.as_ptr() as usize).is_multiple_of(BLOCK_BYTES));
+impl Batch {
+    /// Claims a cluster. `None`: the store is full.
+    pub fn begin(clusters: Clusters<'_>) -> Option<Self> {
         let cluster = clusters.claim()?;
-        let generation = clusters.generation(cluster);
-        let (used_bytes, records, published) = (0, 0, false);
-        Some(Self { clusters, buffer, cluster, generation, used_bytes, records, published })
+        clusters.publish(cluster, 1);
+        Some(Self { cluster, generation: clusters.generation(cluster), used_bytes: 0 })
     }
 
-    /// Adds a record of `data`, 1 to [`RECORD_BYTES_MAX`] bytes: where it will lie once the batch
-    /// is finished. `None`: the cluster has no room for it.
-    pub fn push(&mut self, data: &[u8]) -> Option<Place> {
+    /// Adds a record of `data`, 1 to [`RECORD_BYTES_MAX`] bytes, with a reference to it: where it
+    /// lies. `None`: the cluster has no room for it.
+    pub fn push(
+        &mut self,
+        clusters: Clusters<'_>,
+        buffer: &mut [u8],
+        data: &[u8],
+    ) -> Option<Place> {
         assert!((1..=RECORD_BYTES_MAX).contains(&data.len()), "a record of {} bytes", data.len());
+        assert_eq!(buffer.len(), CLUSTER_BYTES);
         let end_bytes = self.used_bytes + record_bytes(data.len());
         if end_bytes > CLUSTER_BYTES {
             return None;
         }
-        let place = Place::new(self.offset_bytes() + self.used_bytes as u64, data.len());
-        write(&mut self.buffer[self.used_bytes..end_bytes], data, place, self.generation);
+        let place = Place::new(self.start_bytes() + self.used_bytes as u64, data.len());
+        write(&mut buffer[self.used_bytes..end_bytes], data, place, self.generation);
         self.used_bytes = end_bytes;
-        self.records += 1;
+        clusters.add_reference(self.cluster);
         Some(place)
     }
 
-    /// The cluster that they will lie in.
+    /// The cluster that the records lie in.
     pub fn cluster(&self) -> u32 {
         self.cluster
     }
 
-    /// Records gathered so far.
-    pub fn records(&self) -> u32 {
-        self.records
+    /// Where it starts in the store, in bytes.
+    pub fn start_bytes(&self) -> u64 {
+        u64::from(self.cluster) * CLUSTER_BYTES as u64
     }
 
     /// Bytes that the records gathered so far take.
@@ -63,78 +67,39 @@ impl<'a> Batch<'a> {
         self.used_bytes
     }
 
-    /// Writes the records, whole blocks at once, and counts one reference for each: bytes written.
-    /// A batch without records writes nothing.
+    /// Writes the records, whole blocks at once: bytes written. The write may go on behind what
+    /// the caller does next; `behind`, in which none goes on before, knows of it then. A cluster in
+    /// which nothing is alive is given back instead.
     ///
     /// # Errors
-    /// The cause of a failed write. The cluster is given back and none of the places is valid: the
-    /// caller keeps its copies.
-    pub fn finish(self, blocks: &impl Blocks) -> Result<usize, Errno> {
-        self.finish_by(blocks, |offset_bytes, data| blocks.write_at(offset_bytes, data).map(|()| 0))
-    }
-
-    /// As [`Batch::finish`], but the write may go on behind what the caller does next; `behind`
-    /// knows of it then. No other write goes on.
-    ///
-    /// # Errors
-    /// As [`Batch::finish`].
+    /// The cause of a failed write. The buffer remains the cluster, and the batch may be finished again.
     ///
     /// # Safety
     /// The buffer stays where it is, and is not written to, until `behind` is settled.
-    pub unsafe fn finish_behind(
-        self,
+    pub unsafe fn finish(
+        &self,
         blocks: &impl Blocks,
+        clusters: Clusters<'_>,
+        buffer: &mut [u8],
         behind: &mut Behind,
     ) -> Result<usize, Errno> {
-        self.finish_by(blocks, |offset_bytes, data| {
-            // SAFETY: the caller's promise.
-            let goes_on = unsafe { blocks.begin_write(offset_bytes, data) }?;
-            if goes_on {
-                behind.note(offset_bytes, data.len());
-            }
-            // The write itself holds the cluster: nobody else claims it before the write has ended.
-            Ok(u32::from(goes_on))
-        })
-    }
-
-    /// Has `write` write the records, and counts as many references more as it says.
-    fn finish_by(
-        mut self,
-        blocks: &impl Blocks,
-        write: impl FnOnce(u64, &[u8]) -> Result<u32, Errno>,
-    ) -> Result<usize, Errno> {
-        if self.records == 0 {
+        if clusters.references(self.cluster) == 1 {
+            clusters.drop_reference(self.cluster, blocks);
             return Ok(0);
         }
         let written_bytes = self.used_bytes.next_multiple_of(BLOCK_BYTES);
-        self.buffer[self.used_bytes..written_bytes].fill(0);
-        let offset_bytes = self.offset_bytes();
-        match write(offset_bytes, &self.buffer[..written_bytes]) {
-            Ok(more) => {
-                self.clusters.publish(self.cluster, self.records + more);
-                self.published = true;
-                Ok(written_bytes)
-            }
-            Err(errno) => {
-                // What was written of it may be what fills the disk.
-                blocks.punch(offset_bytes, CLUSTER_BYTES as u64);
-                Err(errno)
-            }
+        buffer[self.used_bytes..written_bytes].fill(0);
+        // SAFETY: the caller's promise.
+        let begun = unsafe { blocks.begin_write(self.start_bytes(), &buffer[..written_bytes]) };
+        let goes_on = begun.inspect_err(|_| {
+            // What was written of it may be what fills the disk.
+            blocks.punch(self.start_bytes(), CLUSTER_BYTES as u64);
+        })?;
+        if goes_on {
+            behind.begin(*self, written_bytes);
+        } else {
+            clusters.drop_reference(self.cluster, blocks);
         }
-    }
-
-    /// Gives the cluster back; none of the places is valid.
-    pub fn abandon(self) {}
-
-    fn offset_bytes(&self) -> u64 {
-        u64::from(self.cluster) * CLUSTER_BYTES as u64
-    }
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        if !self.published {
-            self.clusters.release(self.cluster);
-        }
+        Ok(written_bytes)
     }
 }

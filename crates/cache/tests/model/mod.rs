@@ -26,7 +26,7 @@ const PAGES: u64 = 512;
 /// Clusters of the store: few, so that it is full soon.
 const CLUSTERS: usize = 5;
 const PROCESSES_MAX: usize = 3;
-/// A write of less is not worth making.
+/// A pool of less is not worth a write.
 const WRITE_BYTES_MIN: usize = 128 * 1024;
 
 /// The memories of all processes, each a copy of its parent's.
@@ -233,8 +233,8 @@ pub(crate) enum Step {
     Rename { from: u64, to: u64, count: u64 },
     /// One write to the store.
     Spill,
-    /// The write that goes on is waited for.
-    Settle,
+    /// All that is on its way to the store gets there.
+    Flush,
     /// The running process forks; the child runs next.
     Fork,
     /// Another process runs.
@@ -254,7 +254,7 @@ impl Step {
             18..21 => Step::Forget { from: at, count: few },
             21..23 => Step::Rename { from: at, to: u64::from(kind) * 2, count: few % 16 + 1 },
             23..27 => Step::Spill,
-            27 => Step::Settle,
+            27 => Step::Flush,
             28 => Step::Fork,
             29..31 => Step::Switch,
             _ => Step::Exit,
@@ -288,7 +288,7 @@ struct Process<'m> {
 impl<'m> Process<'m> {
     /// A copy that runs in a copied memory, with references of its own.
     fn fork(&mut self, memories: &Memories) -> Self {
-        self.settle();
+        self.flush();
         self.cache.share_spilled();
         let memory = memories.fork();
         // SAFETY: a cache is plain data in its spaces' hands, which resolve to the memory of the
@@ -297,13 +297,13 @@ impl<'m> Process<'m> {
         Process { memory, cache, blocks: self.blocks, out: self.out.clone() }
     }
 
-    fn settle(&mut self) {
+    fn flush(&mut self) {
         let before = self.entries();
-        match self.cache.settle() {
-            Ok(()) => assert_eq!(self.cache.unwritten_cluster(), None),
+        match self.cache.flush() {
+            Ok(()) => assert_eq!(self.cache.unwritten_clusters().count(), 0),
             Err(error) => assert!(self.faulty(), "{error:?} without a fault"),
         }
-        assert!(before == self.entries(), "settling moved a page");
+        assert!(before == self.entries(), "a page was moved");
     }
 
     /// Whether the store went wrong before now.
@@ -325,10 +325,11 @@ impl<'m> Process<'m> {
             }
             Placed::Incompressible => {
                 let is_raw = |codec, len| (codec, len) == (CodecId::Copy, 4096);
-                let found = state(self);
-                assert!(
-                    matches!(found, State::Compressed { codec, len, .. } if is_raw(codec, len))
-                );
+                assert!(match state(self) {
+                    State::Compressed { codec, len, .. } => is_raw(codec, len),
+                    State::Spilled { codec, place } => is_raw(codec, place.len()),
+                    _ => false,
+                });
             }
             Placed::NoRoom => {
                 assert!(self.cache.index.get(number).is_resident(), "still the caller's");
@@ -386,31 +387,37 @@ impl<'m> Process<'m> {
         let before = self.entries();
         let payload_bytes = self.cache.payload_bytes();
         match self.cache.spill() {
-            Ok(spilled) => {
-                assert!(spilled.written_bytes >= WRITE_BYTES_MIN);
-                assert!(spilled.written_bytes <= CLUSTER_BYTES);
-                assert!(self.cache.payload_bytes() < payload_bytes);
-                let left = before.iter().zip(self.entries()).filter_map(|(before, entry)| {
-                    let State::Spilled { place, .. } = entry.state() else { return None };
-                    (before.state() != entry.state()).then_some(record_end(place))
-                });
-                let ends: Vec<_> = left.collect();
-                assert_eq!(ends.len(), spilled.pages);
-                assert_eq!(ends.into_iter().max(), Some(spilled.end_bytes));
+            Ok(pages) => {
+                assert!(pages > 0 && self.cache.payload_bytes() < payload_bytes);
+                assert_eq!(self.left(&before), pages);
             }
-            Err(error) => {
-                assert!(
-                    before.iter().zip(self.entries()).all(|(a, b)| a.state() == b.state()),
-                    "a spill that failed moved a page"
-                );
-                match error {
-                    SpillError::NoStore => unreachable!("there is one"),
-                    SpillError::Nothing => assert!(payload_bytes < WRITE_BYTES_MIN),
-                    SpillError::Full => assert!(full, "there was room"),
-                    SpillError::Io(_) => assert!(self.faulty()),
-                }
+            Err(SpillError::NoStore) => unreachable!("there is one"),
+            Err(SpillError::Nothing) => {
+                assert!(payload_bytes < WRITE_BYTES_MIN && self.left(&before) == 0);
             }
+            Err(SpillError::Full) => assert!(full, "there was room"),
+            Err(SpillError::Io(_)) => assert!(self.faulty()),
         }
+        let written = self.cache.take_written();
+        assert!(written.bytes <= written.writes * CLUSTER_BYTES);
+        let ends = self.entries().into_iter().filter_map(|entry| match entry.state() {
+            State::Spilled { place, .. } => Some(place),
+            _ => None,
+        });
+        let unwritten: Vec<u32> = self.cache.unwritten_clusters().collect();
+        let ends = ends.filter(|place| !unwritten.contains(&place.cluster())).map(record_end);
+        assert!(ends.max().unwrap_or(0) <= written.end_bytes);
+    }
+
+    /// How many pages are in the store that were not; no other has moved.
+    fn left(&self, before: &[Entry]) -> usize {
+        let moved = before.iter().zip(self.entries()).filter(|(before, entry)| {
+            let is_moved = before.state() != entry.state();
+            assert!(!is_moved || matches!(entry.state(), State::Spilled { .. }));
+            assert!(!is_moved || matches!(before.state(), State::Compressed { .. }));
+            is_moved
+        });
+        moved.count()
     }
 
     /// What is alive in the store is gathered or taken back: nothing else moves.
@@ -427,10 +434,7 @@ impl<'m> Process<'m> {
                 assert_eq!(moved.count(), cleaned.pages);
                 CLEANINGS.fetch_add(1, Ordering::Relaxed);
             }
-            Err(error) => {
-                assert!(before.iter().zip(self.entries()).all(|(a, b)| a.state() == b.state()));
-                assert!(self.faulty() || error == SpillError::Nothing, "{error:?}");
-            }
+            Err(error) => assert!(self.faulty() || error == SpillError::Nothing, "{error:?}"),
         }
     }
 
@@ -458,7 +462,7 @@ impl<'m> Process<'m> {
                 }
             }
         }
-        if let Some(cluster) = self.cache.unwritten_cluster() {
+        for cluster in self.cache.unwritten_clusters() {
             *references.entry(cluster).or_default() += 1;
         }
         assert_eq!(self.cache.payload_bytes(), payload_bytes);
@@ -513,9 +517,9 @@ impl Model<'_> {
                 self.forked = true;
                 self.run(alive);
             }
-            Step::Settle => process.settle(),
+            Step::Flush => process.flush(),
             Step::Exit if alive > 1 => {
-                process.settle();
+                process.flush();
                 process.cache.unshare_spilled();
                 self.processes.swap_remove(self.running);
                 self.run(0);
@@ -548,7 +552,7 @@ impl Model<'_> {
                 process.swap_in(first, 64);
             }
             // With none of its records left there is nothing to write any more.
-            process.cache.settle().expect("nothing to write");
+            process.cache.flush().expect("nothing to write");
             assert_eq!(process.cache.payload_bytes(), 0);
             assert_eq!(process.cache.index.next_known(0, FIRST_PAGE), None);
         }

@@ -189,7 +189,7 @@ impl Process {
             thread.ends();
             return Outcome::GoOn;
         }
-        self.settle_store();
+        self.flush_store();
         self.cache.unshare_spilled();
         self.publish();
         self.control.retire(&self.tables, self.slot, self.pid);
