@@ -4,16 +4,24 @@
 
 mod ahead;
 mod arrival;
+mod cleaning;
 mod clock;
+mod fixed;
+mod limit;
 mod lru;
 mod sample;
 mod second_chance;
+mod shares;
 mod split;
 
 pub use ahead::{Ahead, WINDOW_MAX, Window};
 pub use arrival::Arrival;
+pub use cleaning::Cleaning;
 pub use clock::{Age, Clock, Found, Residents};
+pub use fixed::Fixed;
+pub use limit::Limit;
 pub use lru::Lru;
 pub use sample::{SLOTS, Sample, Sampler};
 pub use second_chance::{SecondChance, WAITING_MAX};
-pub use split::{Shares, Split, Step};
+pub use shares::{Shares, Step};
+pub use split::Split;

@@ -20,30 +20,7 @@
 //! Bad case: phases shorter than a quarter of the resident pages leaving.
 
 use crate::sample::Sampler;
-
-/// What a process holds.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Shares {
-    /// Resident pages, in bytes.
-    pub resident_bytes: usize,
-    /// The pool.
-    pub pool_bytes: usize,
-    /// Pages that the pool holds as they are, in bytes.
-    pub raw_bytes: usize,
-    /// Whether pages may leave for a store.
-    pub has_store: bool,
-}
-
-/// What to do next to make room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Swap out resident pages.
-    SwapOut,
-    /// Write the oldest compressed pages to the store.
-    Spill,
-    /// There is nothing to give.
-    Nothing,
-}
+use crate::shares::{PAGE_BYTES, Shares, Step};
 
 /// The border is kept in parts of so many.
 const PARTS: u32 = 256;
@@ -55,11 +32,6 @@ const PART_MAX: u32 = PARTS * 15 / 16;
 const PART_STEP: u32 = PARTS / 32;
 /// A "somewhat" larger or smaller share: this part of the sum.
 const MARGIN_PART: usize = 16;
-/// Part of a process's memory that stays resident without a store: with fewer pages the
-/// program would do nothing but wait for them.
-const RESIDENT_PART_MIN_ALONE: usize = 16;
-/// Resident pages that a process keeps whatever happens, in bytes: what one instruction and one call may need.
-const RESIDENT_BYTES_MIN: usize = 32 * 4096;
 /// Raw pages that are worth a write.
 const RAW_BYTES_MAX: usize = 512 * 1024;
 /// Part of the resident pages that leave between two moves.
@@ -72,7 +44,6 @@ const STORE_FAULTS_GUESS: u64 = 12;
 const FAULT: u64 = 256;
 /// A mean takes in this part of every new value.
 const MEAN_PART: i64 = 32;
-const PAGE_BYTES: usize = 4096;
 
 /// A mean in which the past fades.
 #[derive(Debug, Clone, Copy, Default)]
@@ -209,15 +180,7 @@ impl Split {
         let sum = shares.resident_bytes + shares.pool_bytes;
         let few_resident = shares.resident_bytes < sum / PARTS as usize * self.part as usize;
         let full_of_raw = shares.raw_bytes > RAW_BYTES_MAX;
-        if shares.has_store && (few_resident || full_of_raw) {
-            Step::Spill
-        } else if shares.resident_bytes > RESIDENT_BYTES_MIN.max(sum / RESIDENT_PART_MIN_ALONE) {
-            Step::SwapOut
-        } else if shares.has_store && shares.pool_bytes > 0 {
-            Step::Spill
-        } else {
-            Step::Nothing
-        }
+        shares.step(few_resident || full_of_raw)
     }
 }
 
