@@ -4,7 +4,7 @@
 //! given part of the buffers is full, all full buffers are written in one operation, or the one
 //! that holds most where none is full. A buffer is full when it has less room than the mean of the
 //! last 100 compressed sizes; which ones those are is known to the pool of buffers, and this is
-//! buffers knows, and this is what drives it.
+//! what drives it.
 //!
 //! Bad case: a threshold of few buffers, which makes many small writes; a high one where several
 //! programs wait for one long write; pages longer than half a buffer, of which the cache holds no
