@@ -85,6 +85,8 @@ pub struct Split {
     resident_margin: u64,
     pool_margin: u64,
     moves_at: u64,
+    /// Whether the user set the border, so that it stays.
+    is_set: bool,
 }
 
 impl Default for Split {
@@ -100,11 +102,17 @@ impl Default for Split {
             resident_margin: 0,
             pool_margin: 0,
             moves_at: 0,
+            is_set: false,
         }
     }
 }
 
 impl Split {
+    /// A border that stays where `percent` of the sum are resident, 1 to 99.
+    pub fn at(percent: usize) -> Self {
+        Split { part: PARTS * percent as u32 / 100, is_set: true, ..Split::default() }
+    }
+
     /// Notes a fault that took `ticks` and was served from the pool; the page had been away for
     /// `distance` departures.
     pub fn pool_fault(&mut self, distance: Option<u64>, ticks: u64) {
@@ -133,7 +141,7 @@ impl Split {
 
     /// Whether enough pages have left for the next [`Self::move_border`].
     pub fn is_due(&self, sampler: &Sampler<'_>) -> bool {
-        sampler.departures() >= self.moves_at
+        !self.is_set && sampler.departures() >= self.moves_at
     }
 
     /// Moves the border as the evidence says. `oldest` are pages that have been in the pool for longest.
@@ -250,5 +258,20 @@ mod tests {
         assert_eq!(border_after(|page| page > 1900, false), PART_FIRST + PART_STEP);
         // Wanted when they were about to be spilled, or just had been.
         assert_eq!(border_after(|page| page < 100, true), PART_FIRST - PART_STEP);
+    }
+
+    #[test]
+    fn a_border_that_was_set_stays() {
+        let split = Split::at(75);
+        let mut slots = vec![Sample::default(); SLOTS];
+        assert!(!split.is_due(&Sampler::new(&mut slots, 1000)));
+        let shares = |resident_bytes| Shares {
+            resident_bytes,
+            pool_bytes: 8 * MIB - resident_bytes,
+            has_store: true,
+            ..Shares::default()
+        };
+        assert_eq!(split.next_step(&shares(6 * MIB)), Step::SwapOut);
+        assert_eq!(split.next_step(&shares(6 * MIB - 4096)), Step::Spill);
     }
 }
