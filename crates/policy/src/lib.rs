@@ -7,10 +7,12 @@ mod ahead;
 mod arrival;
 mod cleaning;
 mod clock;
+mod designs;
 mod fixed;
 mod limit;
 mod lists;
 mod lru;
+mod parameters;
 mod replacement;
 mod sample;
 mod second_chance;
@@ -24,10 +26,14 @@ pub use ahead::{Ahead, WINDOW_MAX, Window};
 pub use arrival::Arrival;
 pub use cleaning::Cleaning;
 pub use clock::{Age, Clock, Found, Residents};
+pub use designs::{CleanPages, Design, DesignId, Leaving, PoolKind, ReadPath, StoreLayout};
 pub use fixed::Fixed;
 pub use limit::Limit;
 pub use lists::{Line, List, Lists, MOVES_MAX};
 pub use lru::Lru;
+pub use parameters::{
+    AUTO, Key, Kind, OutOfRange, PARAMETERS, PARAMETERS_COUNT, Parameter, Settings,
+};
 pub use replacement::{Replacement, ResidentsRule};
 pub use sample::{SLOTS, Sample, Sampler};
 pub use second_chance::{SecondChance, WAITING_MAX};

@@ -18,15 +18,6 @@ pub enum ResidentsRule {
 impl ResidentsRule {
     /// Every rule.
     pub const ALL: [Self; 3] = [Self::Clock, Self::Lru, Self::Arrival];
-
-    /// The name by which a user chooses the rule.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Clock => "clock",
-            Self::Lru => "lru",
-            Self::Arrival => "arrival",
-        }
-    }
 }
 
 /// A rule and what it remembers.
