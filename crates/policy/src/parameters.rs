@@ -184,7 +184,7 @@ pub static PARAMETERS: [Parameter; PARAMETERS_COUNT] = [
     row(
         Key::HpBucket,
         "hp.bucket",
-        Kind::OneOf(&[64, 128, 256, 512, 1024]),
+        Kind::OneOf(&[64, 128, 256, 512, 1024, 2048]),
         256,
         "bytes of the pieces in which compressed pages lie",
         "hp 3: 256",
