@@ -43,9 +43,7 @@ impl Kind {
     {
         match self {
             Kind::SizeClasses => Box::new(SizeClasses::reserve(source, space_bytes).unwrap()),
-            Kind::Buckets(bytes) => {
-                Box::new(Buckets::reserve(source, space_bytes, bytes).unwrap())
-            }
+            Kind::Buckets(bytes) => Box::new(Buckets::reserve(source, space_bytes, bytes).unwrap()),
             Kind::Buffers => Box::new(Buffers::reserve(source, space_bytes).unwrap()),
             Kind::Cells(pages) => Box::new(Cells::reserve(source, space_bytes, pages).unwrap()),
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::println;
 
 use super::*;
+use zpager_policy::{DesignId, Settings};
 use zpager_pool::Heap;
 use zpager_store::Memory;
 
@@ -24,18 +25,21 @@ fn random() -> impl FnMut(u64) -> u64 {
 }
 
 fn cache() -> Cache<Heap, Memory> {
-    Cache::new(Heap, CodecId::Lz4, 16 << 20, None).expect("heap")
+    let design = Design::new(&Settings::of(DesignId::Default), 16 << 20);
+    Cache::new(Heap, &design, 16 << 20, None).expect("heap")
 }
 
 /// Checks that every page has the bytes it had, one good entry in its order, and its mark.
 fn check(cache: &mut Cache<Heap, Memory>, lengths: &BTreeMap<PageNumber, usize>) {
+    let mut pieces = [0; 4096];
     for (&page, &length) in lengths {
         let entry = cache.index.get(page);
         let State::Compressed { len, handle, .. } = entry.state() else {
             panic!("page {page} is not in the pool")
         };
         assert_eq!(len, length);
-        assert!(cache.pool.get(handle, len).iter().all(|byte| *byte == page as u8));
+        let bytes = cache.pool.read(handle, len, &mut pieces);
+        assert!(bytes.iter().all(|byte| *byte == page as u8));
         assert_eq!(entry.mark(), cache.compressed.mark());
     }
     cache.compact();
@@ -61,7 +65,7 @@ fn the_order_stays_short_under_churn() {
             check(&mut cache, &lengths);
         }
     }
-    sweep(&mut cache.compressed, false, &mut cache.index, |_, _| None);
+    sweep(&mut cache.compressed, &mut cache.index, |_, _| None);
     assert_eq!(cache.compressed.len(), lengths.len());
     check(&mut cache, &lengths);
 }
