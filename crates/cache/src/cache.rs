@@ -7,42 +7,45 @@
 //! Out: a page is looked at for equal words, goes through the codec, and lies in
 //! the pool until it is the oldest. In: the bytes are decoded and freed; a page
 //! never has two copies. Incompressible pages lie raw in the pool and leave it
-//! first, as RAM gains nothing by holding them so; once there are many, more do not go there at all. After many of them in a row the
-//! codec only samples what follows.
+//! first, as RAM gains nothing by holding them so; once there are many, more of them
+//! leave for the store at once. After many of them in a row the codec only samples
+//! what follows.
 //!
 //! Bad case: single compressible pages among many that are not.
 
 mod cleaning;
+mod gathering;
+mod lists;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-use zpager_codec::{CodecId, Page, compress, decompress, same_filled, scratch_bytes};
-use zpager_pool::{Handle, Pool, SizeClasses, Space, SpaceSource};
+use core::marker::PhantomData;
+
+use zpager_codec::{CodecId, PAGE_BYTES, Page, scratch_bytes};
+use zpager_policy::{Design, Lists};
+use zpager_pool::{AnyPool, Handle, Pool, Space, SpaceSource};
 use zpager_store::{
     Around, BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround, ReadError,
     read_run,
 };
 
+use crate::coder::{Codecs, Coder};
 use crate::entry::{Entry, PageNumber, State};
 use crate::fills::Fills;
 use crate::held::Held;
 use crate::index::{Index, PAGE_NUMBER_END};
-use crate::order::{Order, Ordered};
+use crate::order::{Order, Ordered, Pages};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
+use rules::{Rules, reserve_pool};
 use writer::Writer;
 
-/// A page that does not become shorter than this is kept raw.
-const COMPRESSED_BYTES_MAX: usize = 4096 * 15 / 16;
 /// Pages in a row that do not shrink before not all are tried.
 const IN_VAIN_MAX: u32 = 32;
 /// Of which then one in so many is.
 const TRY_EVERY: u32 = 8;
-/// Address space of a pool for each byte of RAM that it may hold.
-const POOL_SPACE_FACTOR: usize = 4;
-/// Longest address space of a pool, in which handles still tell every place apart.
-const POOL_SPACE_BYTES_MAX: usize = (Handle::GRAIN_BYTES << Handle::BITS) - size_of::<Page>();
 /// Bytes of the pool for each entry that the order has room for.
 const POOL_BYTES_PER_ORDERED: usize = 32;
 /// Raw pages that the pool holds before others leave for the store at once: they may be all there are.
@@ -107,7 +110,7 @@ pub enum Lost {
 
 /// What went to the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct Outgoing {
     /// Pages that left for it. They are in RAM still until the write of their cluster has ended.
     pub pages: usize,
     /// Writes, of which the last may go on.
@@ -116,8 +119,22 @@ pub struct Written {
     pub bytes: usize,
     /// Where the store ends, as far as this process knows.
     pub end_bytes: u64,
-    /// Why incompressible pages stay in the pool, where that began since.
-    pub error: Option<SpillError>,
+    /// Why pages that were to leave at once are in the pool.
+    pub refused: Option<SpillError>,
+}
+
+impl Outgoing {
+    pub(crate) const NONE: Outgoing =
+        Outgoing { pages: 0, writes: 0, bytes: 0, end_bytes: 0, refused: None };
+
+    /// Adds what went there since.
+    pub(crate) fn add(&mut self, later: Outgoing) {
+        self.pages += later.pages;
+        self.writes += later.writes;
+        self.bytes += later.bytes;
+        self.end_bytes = later.end_bytes;
+        self.refused = self.refused.or(later.refused);
+    }
 }
 
 /// Why nothing was written to the store. Every page is where it was, or in RAM on its way there.
@@ -161,18 +178,21 @@ impl Pause {
 }
 
 /// The tiers of one process.
-pub struct Cache<M: SpaceSource, B> {
+pub struct Cache<M: SpaceSource, B, C = Codecs> {
     /// What is known of every page.
     pub index: Index<M>,
-    pool: SizeClasses<M::Space>,
+    pool: AnyPool<M::Space>,
+    /// What leaves in the order in which it came: all of the pool, or all but raw pages.
     compressed: Order<M::Space>,
     raw: Order<M::Space>,
     compressed_pages: usize,
     raw_pages: usize,
     fills: Fills<M::Space>,
-    codec: CodecId,
+    rules: Rules,
+    /// Which pages are there only because they are compressed.
+    lists: Lists,
     scratch: M::Space,
-    /// What a codec wrote, before the pool takes it.
+    /// What a codec wrote, before the pool takes it; then an object that lies in pieces in the pool.
     output: M::Space,
     store: Option<Store<B>>,
     writer: Writer<M::Space>,
@@ -188,21 +208,22 @@ pub struct Cache<M: SpaceSource, B> {
     found: M::Space,
     waiting: Waiting,
     pause: Pause,
-    /// Whether pages that do not shrink leave for the store at once.
-    leaves_raw: bool,
+    /// Whether clusters may be filled little by little.
+    keeps_buffers: bool,
     /// Why the store did not take a page that was to leave at once.
     refused: Option<SpillError>,
     /// Whether the codec's buffers hold RAM, and how much the store's do.
     has_coded: bool,
     read_bytes_max: usize,
+    coder: PhantomData<C>,
 }
 
-impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
-    /// An empty cache whose pool can grow to about `pool_bytes_max`. `None` when
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
+    /// An empty cache of a design, whose pool can grow to about `pool_bytes_max`. `None` when
     /// `source` has no room.
     pub fn new(
         source: M,
-        codec: CodecId,
+        design: &Design,
         pool_bytes_max: usize,
         store: Option<Store<B>>,
     ) -> Option<Self> {
@@ -211,23 +232,26 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             CodecId::ALL.iter().map(|&id| scratch_bytes(id)).max().unwrap_or(0).max(BLOCK_BYTES);
         let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
         let held_bytes = Held::bytes_for(clusters).max(BLOCK_BYTES);
-        let pool_space_bytes =
-            pool_bytes_max.saturating_mul(POOL_SPACE_FACTOR).min(POOL_SPACE_BYTES_MAX);
+        let rules = Rules::new(design);
         Some(Cache {
             index: Index::new(source)?,
-            pool: SizeClasses::reserve(&source, pool_space_bytes)?,
-            compressed: Order::new(source.reserve(order_bytes)?),
-            raw: Order::new(source.reserve(order_bytes)?),
+            pool: reserve_pool(&source, design.pool, pool_bytes_max)?,
+            compressed: Order::new(source.reserve(order_bytes)?, rules.pages_in_order),
+            raw: Order::new(source.reserve(order_bytes)?, Pages::Raw),
             compressed_pages: 0,
             raw_pages: 0,
             fills: Fills::new(source.reserve(Fills::BYTES)?),
-            codec,
+            rules,
+            lists: Lists::default(),
             scratch: source.reserve(scratch_length)?,
             output: source.reserve(2 * BLOCK_BYTES)?,
             store,
-            writer: Writer::new([source.reserve(CLUSTER_BYTES)?, source.reserve(CLUSTER_BYTES)?]),
+            writer: Writer::new(
+                [source.reserve(CLUSTER_BYTES)?, source.reserve(CLUSTER_BYTES)?],
+                design.layout,
+            ),
             blocks: source.reserve(READ_BYTES)?,
-            around: match pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
+            around: match rules.reads_around && pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
                 true => Some(source.reserve(CLUSTER_BYTES)?),
                 false => None,
             },
@@ -237,10 +261,11 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             found: source.reserve(Waiting::BYTES)?,
             waiting: Waiting::default(),
             pause: Pause::NONE,
-            leaves_raw: true,
+            keeps_buffers: true,
             refused: None,
             has_coded: false,
             read_bytes_max: 0,
+            coder: PhantomData,
         })
     }
 
@@ -262,7 +287,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     /// Whether clusters may be filled little by little, so that pages that do not shrink leave at
     /// once, for which a buffer is kept.
     pub fn keep_buffers(&mut self, keep: bool) {
-        self.leaves_raw = keep;
+        self.keeps_buffers = keep;
     }
 
     /// Gives back those of the store's buffers that grew longer than `bytes_max` and hold nothing.
@@ -287,7 +312,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     /// RAM of the buffers that were used.
     fn buffer_bytes(&self) -> usize {
         let pages = |bytes: usize| bytes.next_multiple_of(BLOCK_BYTES);
-        let coding_bytes = scratch_bytes(self.codec) + 2 * BLOCK_BYTES;
+        let coding_bytes = scratch_bytes(self.rules.codec) + 2 * BLOCK_BYTES;
         pages(if self.has_coded { coding_bytes } else { 0 })
             + self.writer.held_bytes()
             + pages(self.read_bytes_max)
@@ -326,7 +351,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
 
     /// Bytes of the pages that lie in the pool as they were.
     pub fn raw_bytes(&self) -> usize {
-        self.raw_pages * size_of::<Page>()
+        self.raw_pages * PAGE_BYTES
     }
 
     /// Pages that lie in the pool.
@@ -340,8 +365,10 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     }
 
     /// Takes the resident page `number`, whose bytes are `page`, into the cache.
-    pub fn swap_out(&mut self, number: PageNumber, page: &Page) -> Placed {
-        if let Some(fill) = same_filled(page).and_then(|word| self.fills.add(word)) {
+    pub fn swap_out(&mut self, number: PageNumber, page: &C::Page) -> Placed {
+        if self.rules.same_filled
+            && let Some(fill) = C::same_filled(page).and_then(|word| self.fills.add(word))
+        {
             self.enter(number, State::SameFilled { fill });
             return Placed::SameFilled;
         }
@@ -349,22 +376,22 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         // SAFETY: the output and scratch spaces are this cache's alone, and longer than what is borrowed.
         let (output, scratch) = unsafe {
             (
-                bytes_mut(&self.output, COMPRESSED_BYTES_MAX),
+                bytes_mut(&self.output, self.rules.compressed_bytes_max),
                 bytes_mut(&self.scratch, self.scratch.bytes()),
             )
         };
         let compressed = match self.is_worth_trying() {
-            true => compress(self.codec, page, output, scratch),
+            true => C::compress(self.rules.codec, page, output, scratch),
             false => None,
         };
         self.in_vain = if compressed.is_some() { 0 } else { self.in_vain.saturating_add(1) };
         match compressed {
-            Some(len) => match self.place(number, self.codec, &output[..len]) {
+            Some(len) => match self.place(number, self.rules.codec, &output[..len]) {
                 true => Placed::Compressed(len),
                 false => Placed::NoRoom,
             },
-            None if self.leave_raw(number, page) => Placed::Incompressible,
-            None => match self.place(number, CodecId::Copy, &page.0) {
+            None if self.leave_raw(number, C::raw(page)) => Placed::Incompressible,
+            None => match self.place(number, CodecId::Copy, C::raw(page)) {
                 true => Placed::Incompressible,
                 false => Placed::NoRoom,
             },
@@ -372,13 +399,14 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     }
 
     /// Has a page that does not shrink leave for the store at once, as RAM gains nothing by holding
-    /// it; false where the store does not take it.
-    fn leave_raw(&mut self, number: PageNumber, page: &Page) -> bool {
-        let is_due = self.leaves_raw
+    /// it; false where it is to stay, or the store does not take it.
+    fn leave_raw(&mut self, number: PageNumber, bytes: &[u8]) -> bool {
+        let is_due = self.rules.leaves_raw
+            && self.keeps_buffers
             && self.pause.left == 0
-            && self.raw_bytes() + size_of::<Page>() > RAW_BYTES_KEPT;
+            && self.raw_bytes() + PAGE_BYTES > RAW_BYTES_KEPT;
         let Some(store) = self.store.as_ref().filter(|_| is_due) else { return false };
-        match self.writer.push(store, &page.0) {
+        match self.writer.push(store, bytes) {
             Ok(place) => {
                 self.enter_spilled(number, CodecId::Copy, place);
                 true
@@ -398,13 +426,13 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     }
 
     /// What went to the store since the last call.
-    pub fn take_written(&mut self) -> Written {
-        Written { error: self.refused.take(), ..self.writer.take_written() }
+    pub fn take_outgoing(&mut self) -> Outgoing {
+        Outgoing { refused: self.refused.take(), ..self.writer.take_outgoing() }
     }
 
     /// Whether the codec is worth its time: where page after page did not shrink, only some are tried.
     fn is_worth_trying(&self) -> bool {
-        self.in_vain < IN_VAIN_MAX || self.in_vain.is_multiple_of(TRY_EVERY)
+        !self.rules.samples || self.in_vain < IN_VAIN_MAX || self.in_vain.is_multiple_of(TRY_EVERY)
     }
 
     fn enter(&mut self, number: PageNumber, state: State) {
@@ -426,7 +454,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         true
     }
 
-    /// How many pages of the codec's order are in the pool.
+    /// How many pages there are in the pool that are raw, or are not, as those of the codec.
     fn pages_in_pool(&mut self, codec: CodecId) -> &mut usize {
         match codec {
             CodecId::Copy => &mut self.raw_pages,
@@ -434,30 +462,36 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         }
     }
 
+    /// The order in which pages of the codec leave, and how many wait there.
+    fn order_of(&mut self, codec: CodecId) -> (&mut Order<M::Space>, usize) {
+        match (self.compressed.pages, codec) {
+            (Pages::All, _) => (&mut self.compressed, self.raw_pages + self.compressed_pages),
+            (_, CodecId::Copy) => (&mut self.raw, self.raw_pages),
+            (_, _) => (&mut self.compressed, self.compressed_pages),
+        }
+    }
+
     /// Enters a page that lies in the pool, at the end of its order. False when that is full, and
     /// nothing has changed.
     fn line_up(&mut self, number: PageNumber, codec: CodecId, len: usize, handle: Handle) -> bool {
         self.sweep_if_due(codec);
-        let order = match codec {
-            CodecId::Copy => &mut self.raw,
-            _ => &mut self.compressed,
-        };
+        let (order, _) = self.order_of(codec);
         if !order.push(Ordered::new(number, handle)) {
             return false;
         }
         let entry = Entry::new(State::Compressed { codec, len, handle }).with_mark(order.mark());
-        let entered = self.index.set(number, entry);
+        let entered = self.index.set(number, entry.with_list(self.lists.entered()));
         debug_assert!(entered, "a page that was known has room in the index");
         true
     }
 
     /// Sweeps the codec's order if too much of it is stale.
     fn sweep_if_due(&mut self, codec: CodecId) {
-        let live = *self.pages_in_pool(codec);
-        let raw = codec == CodecId::Copy;
-        let order = if raw { &mut self.raw } else { &mut self.compressed };
+        let (order, live) = self.order_of(codec);
         if order.should_sweep(live) {
-            sweep(order, raw, &mut self.index, |_, _| None);
+            let is_raw = order.pages == Pages::Raw;
+            let order = if is_raw { &mut self.raw } else { &mut self.compressed };
+            sweep(order, &mut self.index, |_, _| None);
         }
     }
 
@@ -467,8 +501,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             return;
         }
         let (index, pool) = (&mut self.index, &mut self.pool);
-        for (order, raw) in [(&mut self.compressed, false), (&mut self.raw, true)] {
-            sweep(order, raw, index, |handle, len| pool.relocate(handle, len));
+        for order in [&mut self.compressed, &mut self.raw] {
+            sweep(order, index, |handle, len| pool.relocate(handle, len));
         }
         self.pool.end_compaction();
     }
@@ -479,7 +513,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     ///
     /// # Errors
     /// [`Lost`] when the first page cannot be had; it is then absent.
-    pub fn swap_in(&mut self, first: PageNumber, pages: &mut [Page]) -> Result<Reads, Lost> {
+    pub fn swap_in(&mut self, first: PageNumber, pages: &mut [C::Page]) -> Result<Reads, Lost> {
         let mut reads = Reads::default();
         while reads.pages < pages.len() {
             let at = reads.pages;
@@ -488,7 +522,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 State::Absent | State::Resident { .. } => break,
                 State::SameFilled { fill } => {
                     let word = self.fills.value(fill);
-                    pages[at].words_mut().fill(word);
+                    C::fill(word, &mut pages[at]);
                 }
                 State::Compressed { codec, len, handle } => {
                     if self.decode_pooled(codec, len, handle, &mut pages[at]).is_err() {
@@ -522,19 +556,21 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         codec: CodecId,
         len: usize,
         handle: Handle,
-        page: &mut Page,
+        page: &mut C::Page,
     ) -> Result<(), Lost> {
         self.has_coded = true;
-        // SAFETY: the scratch is this cache's alone.
-        let scratch = unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) };
-        decompress(codec, self.pool.get(handle, len), page, scratch).map_err(|_| Lost::Corrupt)
+        // SAFETY: the scratch and the output are this cache's alone.
+        let (scratch, [_, pieces]) =
+            unsafe { (bytes_mut(&self.scratch, self.scratch.bytes()), outputs(&self.output)) };
+        let data = self.pool.read(handle, len, &mut pieces.0);
+        C::decompress(codec, data, page, scratch).map_err(|_| Lost::Corrupt)
     }
 
     /// Brings back the run of spilled pages that begins with `first`, in as few reads as it takes.
     fn read_spilled(
         &mut self,
         first: PageNumber,
-        pages: &mut [Page],
+        pages: &mut [C::Page],
         reads: &mut Reads,
     ) -> Result<(), Lost> {
         let mut places = [Place::from_raw(0); RUN_MAX];
@@ -553,7 +589,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 return;
             }
             let decoded = outcome.map_err(lost).and_then(|data| {
-                decompress(codecs[at], data, &mut pages[at], scratch).map_err(|_| Lost::Corrupt)
+                C::decompress(codecs[at], data, &mut pages[at], scratch).map_err(|_| Lost::Corrupt)
             });
             match decoded {
                 Ok(()) => good += 1,
@@ -650,19 +686,22 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         debug_assert!(cleared, "clearing needs no room");
         if let State::Compressed { codec, len, handle } = entry.state() {
             // A full order leaves the page where it is for good; only its turn to leave is lost.
-            let _ = self.line_up(to, codec, len, handle);
+            if self.line_up(to, codec, len, handle) {
+                self.lists.left(entry.list());
+            }
         }
         true
     }
 
     /// Compressed pages that are in the pool, the oldest first.
     pub fn oldest(&self) -> impl Iterator<Item = PageNumber> {
-        let waiting = |ordered: &Ordered| in_pool(&self.index, *ordered, false).is_some();
+        let waiting =
+            |ordered: &Ordered| in_pool(&self.index, *ordered, self.compressed.pages).is_some();
         self.compressed.iter().filter(waiting).map(Ordered::page)
     }
 
-    /// Has the oldest pages of the pool leave for the store, until a cluster is full and is written;
-    /// gives how many.
+    /// Has pages of the pool whose turn it is leave for the store, until a cluster is full and is
+    /// written; gives how many.
     ///
     /// # Errors
     /// [`SpillError`].
@@ -672,53 +711,23 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             self.pause.left -= 1;
             return Err(self.pause.error);
         }
-        if self.pool.payload_bytes() < WRITE_BYTES_MIN {
+        if self.pool.payload_bytes() < self.rules.write_bytes_min {
             return Err(SpillError::Nothing);
         }
-        if !self.writer.fits(size_of::<Page>()) {
+        if !self.writer.fits(PAGE_BYTES) {
             self.finish_batch()?;
-        } else if self.writer.open(store).is_none() {
+        } else if self.is_virtual_store_full() || self.writer.open(store).is_none() {
             self.pause.begin(SpillError::Full);
             return Err(SpillError::Full);
         }
-        let raw_first = self.raw_pages * size_of::<Page>() >= CLUSTER_BYTES
-            || self.compressed_pages * 2 < self.raw_pages;
-        let mut pages = 0;
-        for raw in [raw_first, !raw_first] {
-            if pages == 0 || self.writer.open_bytes() < WRITE_BYTES_MIN {
-                pages += self.spill_oldest(raw)?;
-            }
-        }
-        if self.writer.open_bytes() >= WRITE_BYTES_MIN {
-            self.finish_batch()?;
+        let gathered = self.gather_leaving().inspect_err(|_| self.end_cleaning())?;
+        if self.writer.open_bytes() >= self.rules.write_bytes_min {
+            self.finish_batch().inspect_err(|_| self.end_cleaning())?;
         }
         if self.pool.should_compact() {
             self.compact();
         }
-        Ok(pages)
-    }
-
-    /// Moves the oldest pages of an order to the batch until that is full or the order empty.
-    fn spill_oldest(&mut self, raw: bool) -> Result<usize, SpillError> {
-        let mut pages = 0;
-        loop {
-            let order = if raw { &mut self.raw } else { &mut self.compressed };
-            let Some(oldest) = order.peek() else { return Ok(pages) };
-            let Some((pooled, codec, len, handle)) = in_pool(&self.index, oldest, raw) else {
-                order.pop();
-                continue;
-            };
-            if !self.writer.fits(len) {
-                return Ok(pages);
-            }
-            let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
-            let place = self.writer.push(store, self.pool.get(handle, len));
-            let place = place.inspect_err(|&error| self.pause.begin(error))?;
-            order.pop();
-            self.leave_pool(pooled);
-            self.enter_spilled(oldest.page(), codec, place);
-            pages += 1;
-        }
+        if gathered > 0 { Ok(gathered) } else { Err(SpillError::Nothing) }
     }
 
     /// Writes the open batch.
@@ -755,6 +764,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     fn leave_pool(&mut self, pooled: Entry) {
         if let State::Compressed { codec, len, handle } = pooled.state() {
             self.pool.remove(handle, len);
+            self.lists.left(pooled.list());
             *self.pages_in_pool(codec) -= 1;
         }
     }
@@ -786,18 +796,16 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     }
 }
 
-/// The entry of a page that waits in the raw or the other order, and what it says, unless what
-/// the order says of it is stale.
+/// The entry of a page that waits in an order of `pages`, and what it says, unless what the order
+/// says of it is stale.
 fn in_pool<M: SpaceSource>(
     index: &Index<M>,
     ordered: Ordered,
-    raw: bool,
+    pages: Pages,
 ) -> Option<(Entry, CodecId, usize, Handle)> {
     let entry = index.get(ordered.page());
     match entry.state() {
-        State::Compressed { codec, len, handle }
-            if ordered.is_at(handle) && (codec == CodecId::Copy) == raw =>
-        {
+        State::Compressed { codec, len, handle } if ordered.is_at(handle) && pages.have(codec) => {
             Some((entry, codec, len, handle))
         }
         _ => None,
@@ -807,12 +815,12 @@ fn in_pool<M: SpaceSource>(
 /// Drops what is stale from an order, and has `relocate` move the others' bytes.
 fn sweep<M: SpaceSource>(
     order: &mut Order<M::Space>,
-    raw: bool,
     index: &mut Index<M>,
     mut relocate: impl FnMut(Handle, usize) -> Option<Handle>,
 ) {
+    let pages = order.pages;
     order.sweep(|ordered, mark| {
-        let (entry, _, len, handle) = in_pool(index, ordered, raw)?;
+        let (entry, _, len, handle) = in_pool(index, ordered, pages)?;
         if entry.mark() == mark {
             return None;
         }
@@ -848,4 +856,14 @@ unsafe fn slice_mut<'a, T>(space: &impl Space, count: usize) -> &'a mut [T] {
     assert!(count * size_of::<T>() <= space.bytes());
     // SAFETY: within the space, by the assertion; the rest is the caller's promise.
     unsafe { core::slice::from_raw_parts_mut(space.base().cast(), count) }
+}
+
+/// The two halves of the output space, a page each.
+///
+/// # Safety
+/// As [`bytes_mut`].
+unsafe fn outputs<'a>(output: &impl Space) -> &'a mut [Page; 2] {
+    // SAFETY: the caller's promise; any bytes make a page.
+    let pages = unsafe { slice_mut(output, 2) };
+    pages.first_chunk_mut().expect("two of them")
 }

@@ -10,6 +10,7 @@ use model::{Content, Setting, Step};
 use proptest::prelude::*;
 use zpager_cache::{Cache, Entry, PageNumber, Placed, SpillError, State, Store};
 use zpager_codec::{CodecId, Page};
+use zpager_policy::DesignId;
 use zpager_pool::Heap;
 use zpager_store::{CLUSTER_BYTES, Clusters, Memory};
 
@@ -19,8 +20,10 @@ fn settings() -> impl Strategy<Value = Setting> {
     let codec = prop::sample::select(CodecId::ALL.to_vec());
     let pool_bytes_max = prop::sample::select(vec![64usize << 10, 1 << 20]);
     let one_in = prop_oneof![Just(0), 2u64..20];
-    (codec, pool_bytes_max, any::<u64>(), one_in, any::<bool>()).prop_map(
-        |(codec, pool_bytes_max, seed, one_in, behind)| Setting {
+    let design = prop::sample::select(DesignId::ALL.to_vec());
+    (design, codec, pool_bytes_max, any::<u64>(), one_in, any::<bool>()).prop_map(
+        |(design, codec, pool_bytes_max, seed, one_in, behind)| Setting {
+            design,
             codec,
             pool_bytes_max,
             seed,
@@ -31,7 +34,7 @@ fn settings() -> impl Strategy<Value = Setting> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(160))]
     #[test]
     fn as_a_plain_map(
         setting in settings(),
@@ -45,7 +48,8 @@ fn cache(codec: CodecId, pool_bytes_max: usize, clusters: usize) -> Cache<Heap, 
     let words = Clusters::words_for((clusters * CLUSTER_BYTES) as u64);
     let words: &'static [AtomicU64] = Box::leak((0..words).map(|_| AtomicU64::new(0)).collect());
     let store = Store { blocks: Memory::default(), clusters: Clusters::new(words) };
-    Cache::new(Heap, codec, pool_bytes_max, Some(store)).expect("heap")
+    let design = model::design(DesignId::Default, codec);
+    Cache::new(Heap, &design, pool_bytes_max, Some(store)).expect("heap")
 }
 
 fn swap_out(cache: &mut Cache<Heap, Memory>, number: PageNumber, page: &Page) -> Placed {
@@ -80,8 +84,8 @@ fn random() -> impl FnMut(u64) -> u64 {
 fn a_page_at_its_old_place_leaves_once() {
     let out = Step::SwapOut { from: 0, count: 40, kind: 3 };
     let back = Step::SwapIn { from: 0, count: 40 };
-    let codec = CodecId::Lz4;
-    let setting = Setting { codec, pool_bytes_max: MIB, seed: 0, one_in: 0, behind: false };
+    let (design, codec) = (DesignId::Default, CodecId::Lz4);
+    let setting = Setting { design, codec, pool_bytes_max: MIB, seed: 0, one_in: 0, behind: false };
     model::run(setting, [out, back, out, back, out, Step::Spill]);
     let there = Step::Rename { from: 0, to: 100, count: 40 };
     let and_back = Step::Rename { from: 100, to: 0, count: 40 };
@@ -105,11 +109,11 @@ fn what_is_gathered_is_what_it_was() {
         Step::Spill,
         Step::SwapIn { from: 0, count: 3 },
     ];
-    let codec = CodecId::Lz4;
+    let (design, codec) = (DesignId::Default, CodecId::Lz4);
     for seed in 0..10 {
         let behind = seed % 2 == 1;
         for (kind, one_in) in [(noise, 0), (mixed, 0), (noise, 3), (mixed, 6)] {
-            let setting = Setting { codec, pool_bytes_max: MIB, seed, one_in, behind };
+            let setting = Setting { design, codec, pool_bytes_max: MIB, seed, one_in, behind };
             let steps =
                 |between: &[Step]| [&fill(kind)[..], &holes[..], between, &more[..]].concat();
             model::run(setting, steps(&[]));
@@ -215,7 +219,7 @@ fn the_shortest_pages_leave_too() {
             number += 1;
         }
         cache.spill().expect("enough for a write");
-        assert!(cache.take_written().bytes >= 128 * 1024);
+        assert!(cache.take_outgoing().bytes >= 128 * 1024);
         for number in 0..number {
             assert!(swap_in(&mut cache, number).0 == page.0);
         }
@@ -234,7 +238,7 @@ fn raw_and_compressed_pages_leave_together() {
     for number in FILL + 30..FILL + 60 {
         swap_out(&mut cache, number, &heap_page(number));
     }
-    assert_eq!(cache.take_written().error, Some(SpillError::Full));
+    assert_eq!(cache.take_outgoing().refused, Some(SpillError::Full));
     assert!(cache.raw_bytes() >= 158 * 4096);
     assert!(cache.payload_bytes() >= 128 * 1024);
     (0..FILL).for_each(|number| cache.forget(number));
@@ -250,13 +254,13 @@ fn many_pages_that_do_not_shrink_take_no_pool() {
         assert_eq!(swap_out(&mut cache, number, &content(number)), Placed::Incompressible);
     }
     assert_eq!((cache.pool_bytes(), cache.unwritten_clusters().count()), (MIB / 2, 1));
-    let written = cache.take_written();
-    assert_eq!((written.pages, written.writes, written.error), (200, 3, None));
+    let written = cache.take_outgoing();
+    assert_eq!((written.pages, written.writes, written.refused), (200, 3, None));
     for number in (0..328).rev() {
         assert!(swap_in(&mut cache, number).0 == content(number).0);
     }
     cache.flush().expect("nothing is left to write");
-    assert_eq!(cache.take_written().writes, 0);
+    assert_eq!(cache.take_outgoing().writes, 0);
 }
 
 /// Room that the program makes is used at once.
@@ -267,9 +271,9 @@ fn a_full_store_that_is_emptied_takes_more() {
         for number in 0..400 {
             swap_out(cache, number, &Content { kind: 3, seed: number }.page());
         }
-        cache.take_written()
+        cache.take_outgoing()
     };
-    assert_eq!(fill(&mut cache).error, Some(SpillError::Full));
+    assert_eq!(fill(&mut cache).refused, Some(SpillError::Full));
     cache.spill().expect_err("full");
     (0..400).for_each(|number| cache.forget(number));
     assert!(fill(&mut cache).pages > 100);
@@ -293,7 +297,7 @@ fn a_store_with_holes_is_used_again() {
             swap_out(&mut cache, number, &Content { kind: 3, seed: step }.page());
             *content = Some(step);
         }
-        let written = cache.take_written();
+        let written = cache.take_outgoing();
         end_bytes = written.end_bytes;
         if written.writes > 0 {
             cleaned_pages += cache.clean().map_or(0, |cleaned| cleaned.pages);
@@ -341,4 +345,32 @@ fn a_full_store_with_holes_takes_more() {
         assert!(cache.payload_bytes() <= MIB / 2, "step {step}: nothing leaves");
     }
     assert!(restored > 0, "the store was never full");
+}
+
+/// cervera's store looks as large as was set, and takes no more pages then (3.2, 3.6).
+#[test]
+fn a_virtual_store_has_an_end() {
+    let words: &'static [AtomicU64] = Box::leak((0..6).map(|_| AtomicU64::new(0)).collect());
+    let clusters = Clusters::new(words);
+    let store = Store { blocks: Memory::default(), clusters };
+    let mut design = model::design(DesignId::Cervera, CodecId::Lz4);
+    design.virtual_percent = Some(100);
+    let mut cache = Cache::<_, _>::new(Heap, &design, 4 * MIB, Some(store)).expect("heap");
+    // Four clusters of 64 blocks each, of which more than a hundred pages fit one.
+    let mut spilled_pages = 0;
+    for number in 0..1000 {
+        let page = Content { kind: 2, seed: number }.page();
+        assert!(cache.index.set(number, Entry::new(State::Resident { turn: 0, frame: 0 })));
+        assert!(matches!(cache.swap_out(number, &page), Placed::Compressed(..400)));
+        if number % 96 == 95 {
+            spilled_pages += cache.spill().unwrap_or(0);
+        }
+    }
+    assert!((256..256 + 96).contains(&spilled_pages), "{spilled_pages}");
+    for number in 0..1000 {
+        let page = Content { kind: 2, seed: number }.page();
+        let mut came = [Page::ZERO];
+        cache.swap_in(number, &mut came).expect("in the cache");
+        assert!(came[0].0 == page.0, "page {number}");
+    }
 }

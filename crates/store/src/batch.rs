@@ -52,6 +52,13 @@ impl Batch {
         Some(place)
     }
 
+    /// Has the next record begin at `start_bytes` of the cluster, which is not before the end of the
+    /// last one.
+    pub fn fill_to(&mut self, buffer: &mut [u8], start_bytes: usize) {
+        buffer[self.used_bytes..start_bytes].fill(0);
+        self.used_bytes = start_bytes;
+    }
+
     /// The cluster that the records lie in.
     pub fn cluster(&self) -> u32 {
         self.cluster

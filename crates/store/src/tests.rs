@@ -511,7 +511,7 @@ fn the_last_of_several_holders_frees() {
 fn a_killed_writer_costs_one_cluster() {
     let (words, memory, mut buffer) = (words(3), Memory::default(), Buffer::new(CLUSTER_BYTES));
     let clusters = Clusters::new(&words);
-    std::mem::forget(Writer::begin(clusters, buffer.get()).unwrap());
+    let _killed = Writer::begin(clusters, buffer.get()).unwrap().batch;
     let mut spilled = vec![];
     while let Some(mut batch) = Writer::begin(clusters, buffer.get()) {
         spilled.push(batch.push(b"alive").unwrap());

@@ -20,6 +20,7 @@ use zpager_pool::{Pool, Space, SpaceSource};
 use zpager_store::{Batch, Blocks, CLUSTER_BYTES, Place, ReadError, read_run};
 
 use super::{Cache, READ_BYTES, RUN_MAX, SpillError, Store, WRITE_BYTES_MIN, bytes_mut, slice_mut};
+use crate::coder::Coder;
 use crate::entry::{Entry, PageNumber, State};
 use crate::index::PAGE_NUMBER_END;
 
@@ -80,12 +81,13 @@ struct Class {
     bytes: usize,
 }
 
-impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Whether so little of what is held of the store is alive that cleaning is worth a try.
     fn should_clean(&self) -> bool {
         let is_sparse = || self.held.is_sparse(self.writer.unfilled_bytes());
         self.store.is_some()
-            && (self.pause.left == 0 && is_sparse() || self.pause.is_of_full_store())
+            && (self.rules.gathers && self.pause.left == 0 && is_sparse()
+                || self.pause.is_of_full_store())
     }
 
     /// Gathers what is alive in the emptiest clusters into one, if the store would have to grow
@@ -125,7 +127,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             }
         }
         let outcome = match batch {
-            Some(_) => self.gather(),
+            Some(_) => self.gather_alive(),
             None => self.restore(),
         };
         if self.waiting.next == self.waiting.end && self.waiting.end > 0 {
@@ -217,7 +219,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     }
 
     /// Moves what was found, as much as fits the open batch.
-    fn gather(&mut self) -> Result<Cleaned, SpillError> {
+    fn gather_alive(&mut self) -> Result<Cleaned, SpillError> {
         // SAFETY: the buffer is this cache's alone.
         let read_buffer = unsafe { bytes_mut(&self.blocks, READ_BYTES) };
         let found = self.found();

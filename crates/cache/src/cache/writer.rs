@@ -5,14 +5,16 @@
 //! Invariants: the buffer that is filled is not the one whose write goes on; a cluster that a
 //! relative has a copy of since a fork gets no more records.
 
+use zpager_policy::StoreLayout;
 use zpager_pool::Space;
 use zpager_store::{BLOCK_BYTES, Batch, Behind, Blocks, CLUSTER_BYTES, Errno, Place, ReadBehind};
 
-use super::{SpillError, Store, Written, bytes_mut};
+use super::{Outgoing, SpillError, Store, bytes_mut};
 
 /// The buffers, the batch that is filled and the write that goes on.
 pub(super) struct Writer<S> {
     buffers: [S; 2],
+    layout: StoreLayout,
     /// How much of each holds RAM.
     used_bytes: [usize; 2],
     /// Which is filled, or will be; the other one's write may go on.
@@ -21,23 +23,24 @@ pub(super) struct Writer<S> {
     /// Whether the open batch gets no more records.
     is_sealed: bool,
     behind: Behind,
-    /// What was written since it was asked for.
-    written: Written,
+    /// What went to the store since that was asked for.
+    outgoing: Outgoing,
     /// Where the store ends that this process and its parent have written.
     end_bytes: u64,
 }
 
 impl<S: Space> Writer<S> {
     /// Each of the buffers is [`CLUSTER_BYTES`] long.
-    pub(super) fn new(buffers: [S; 2]) -> Self {
+    pub(super) fn new(buffers: [S; 2], layout: StoreLayout) -> Self {
         Writer {
             buffers,
+            layout,
             used_bytes: [0; 2],
             filled: 0,
             open: None,
             is_sealed: false,
             behind: Behind::NONE,
-            written: Written::default(),
+            outgoing: Outgoing::default(),
             end_bytes: 0,
         }
     }
@@ -48,11 +51,21 @@ impl<S: Space> Writer<S> {
         self.open
     }
 
+    /// Where in its cluster a record of `len` bytes begins that follows `used_bytes` of others.
+    fn start(&self, used_bytes: usize, len: usize) -> usize {
+        let next_block = used_bytes.next_multiple_of(BLOCK_BYTES);
+        let is_split = used_bytes + Place::record_bytes_of(len) > next_block;
+        match self.layout {
+            StoreLayout::Padded => next_block,
+            StoreLayout::Blocks if is_split => next_block,
+            StoreLayout::Packed | StoreLayout::Plain | StoreLayout::Blocks => used_bytes,
+        }
+    }
+
     /// Whether the open batch has room for a record of `len` bytes.
     pub(super) fn fits(&self, len: usize) -> bool {
-        let is_room =
-            |batch: Batch| batch.used_bytes() + Place::record_bytes_of(len) <= CLUSTER_BYTES;
-        !self.is_sealed && self.open.is_none_or(is_room)
+        let end_bytes = self.start(self.open_bytes(), len) + Place::record_bytes_of(len);
+        !self.is_sealed && end_bytes <= CLUSTER_BYTES
     }
 
     /// Bytes of the open batch that are taken.
@@ -80,6 +93,7 @@ impl<S: Space> Writer<S> {
         let mut batch = self.open(store).ok_or(SpillError::Full)?;
         // SAFETY: the buffer that is filled is borrowed here and in `finish` alone.
         let buffer = unsafe { bytes_mut(&self.buffers[self.filled], CLUSTER_BYTES) };
+        batch.fill_to(buffer, self.start(batch.used_bytes(), data.len()));
         let place = batch.push(store.clusters, buffer, data).ok_or(SpillError::Full)?;
         self.open = Some(batch);
         let used_bytes = &mut self.used_bytes[self.filled];
@@ -103,8 +117,8 @@ impl<S: Space> Writer<S> {
         }
         if bytes > 0 {
             self.end_bytes = self.end_bytes.max(batch.start_bytes() + bytes as u64);
-            self.written.writes += 1;
-            self.written.bytes += bytes;
+            self.outgoing.writes += 1;
+            self.outgoing.bytes += bytes;
         }
         Ok(())
     }
@@ -134,16 +148,16 @@ impl<S: Space> Writer<S> {
         ReadBehind::new(blocks, unwritten)
     }
 
-    /// What was written since the last call.
-    pub(super) fn take_written(&mut self) -> Written {
-        let written = Written { end_bytes: self.end_bytes, ..self.written };
-        self.written = Written::default();
-        written
+    /// What went to the store since the last call.
+    pub(super) fn take_outgoing(&mut self) -> Outgoing {
+        let outgoing = Outgoing { end_bytes: self.end_bytes, ..self.outgoing };
+        self.outgoing = Outgoing::default();
+        outgoing
     }
 
     /// Notes a page that left for the store.
     pub(super) fn count_page(&mut self) {
-        self.written.pages += 1;
+        self.outgoing.pages += 1;
     }
 
     /// Where the store ends as far as this process knows.

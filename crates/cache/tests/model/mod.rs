@@ -17,6 +17,7 @@ use std::{ptr, vec};
 
 use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, SpillError, State, Store};
 use zpager_codec::{CodecId, Page};
+use zpager_policy::{Design, DesignId, Settings, StoreLayout};
 use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
 use zpager_store::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Faulting, Memory, Place};
 
@@ -26,7 +27,7 @@ const PAGES: u64 = 512;
 /// Clusters of the store: few, so that it is full soon.
 const CLUSTERS: usize = 5;
 const PROCESSES_MAX: usize = 3;
-/// A pool of less is not worth a write.
+/// A pool of less is not worth a write in the default design.
 const WRITE_BYTES_MIN: usize = 128 * 1024;
 
 /// The memories of all processes, each a copy of its parent's.
@@ -220,6 +221,11 @@ fn record_end(place: Place) -> u64 {
     (place.offset_bytes() + 8 + place.len() as u64).next_multiple_of(BLOCK_BYTES as u64)
 }
 
+/// A design with another codec.
+pub(crate) fn design(id: DesignId, codec: CodecId) -> Design {
+    Design { codec, ..Design::new(&Settings::of(id), 1 << 20) }
+}
+
 /// What happens next. Numbers of pages count from [`FIRST_PAGE`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
@@ -265,6 +271,8 @@ impl Step {
 /// What cache the steps are taken with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
+    /// How pages are kept.
+    pub(crate) design: DesignId,
     /// What pages are compressed with.
     pub(crate) codec: CodecId,
     /// What the pool may hold.
@@ -279,6 +287,7 @@ pub(crate) struct Setting {
 
 struct Process<'m> {
     memory: usize,
+    design: Design,
     cache: Box<Cache<&'m Memories, Shared<'m>>>,
     blocks: &'m Faulting<Memory>,
     /// The pages that are not resident.
@@ -294,7 +303,7 @@ impl<'m> Process<'m> {
         // SAFETY: a cache is plain data in its spaces' hands, which resolve to the memory of the
         // process that runs; dropping either copy frees nothing.
         let cache = Box::new(unsafe { ptr::read(&raw const *self.cache) });
-        Process { memory, cache, blocks: self.blocks, out: self.out.clone() }
+        Process { memory, design: self.design, cache, blocks: self.blocks, out: self.out.clone() }
     }
 
     fn flush(&mut self) {
@@ -319,7 +328,9 @@ impl<'m> Process<'m> {
         let page = content.page();
         let state = |process: &Self| process.cache.index.get(number).state();
         match self.cache.swap_out(number, &page) {
-            Placed::SameFilled => assert!(matches!(state(self), State::SameFilled { .. })),
+            Placed::SameFilled => {
+                assert!(self.design.same_filled && matches!(state(self), State::SameFilled { .. }));
+            }
             Placed::Compressed(bytes) => {
                 assert!(matches!(state(self), State::Compressed { len, .. } if len == bytes));
             }
@@ -393,12 +404,12 @@ impl<'m> Process<'m> {
             }
             Err(SpillError::NoStore) => unreachable!("there is one"),
             Err(SpillError::Nothing) => {
-                assert!(payload_bytes < WRITE_BYTES_MIN && self.left(&before) == 0);
+                assert!(payload_bytes < self.write_bytes_min() && self.left(&before) == 0);
             }
             Err(SpillError::Full) => assert!(full, "there was room"),
             Err(SpillError::Io(_)) => assert!(self.faulty()),
         }
-        let written = self.cache.take_written();
+        let written = self.cache.take_outgoing();
         assert!(written.bytes <= written.writes * CLUSTER_BYTES);
         let ends = self.entries().into_iter().filter_map(|entry| match entry.state() {
             State::Spilled { place, .. } => Some(place),
@@ -409,15 +420,33 @@ impl<'m> Process<'m> {
         assert!(ends.max().unwrap_or(0) <= written.end_bytes);
     }
 
-    /// How many pages are in the store that were not; no other has moved.
+    /// How many pages are in the store that were not.
     fn left(&self, before: &[Entry]) -> usize {
-        let moved = before.iter().zip(self.entries()).filter(|(before, entry)| {
-            let is_moved = before.state() != entry.state();
-            assert!(!is_moved || matches!(entry.state(), State::Spilled { .. }));
-            assert!(!is_moved || matches!(before.state(), State::Compressed { .. }));
-            is_moved
+        let left = before.iter().zip(self.entries()).filter(|(before, entry)| {
+            let is_new =
+                before.state() != entry.state() && matches!(entry.state(), State::Spilled { .. });
+            assert!(!is_new || self.lies_right(entry), "{entry:?}");
+            assert!(!is_new || matches!(before.state(), State::Compressed { .. }));
+            is_new
         });
-        moved.count()
+        left.count()
+    }
+
+    /// Whether a page lies in the store as the design has it.
+    fn lies_right(&self, entry: &Entry) -> bool {
+        let State::Spilled { codec, place } = entry.state() else { return false };
+        let first_block = place.offset_bytes() / BLOCK_BYTES as u64;
+        let last_block = (record_end(place) - 1) / BLOCK_BYTES as u64;
+        match self.design.layout {
+            StoreLayout::Packed => true,
+            StoreLayout::Blocks => first_block == last_block || place.record_bytes() > BLOCK_BYTES,
+            StoreLayout::Padded => place.offset_bytes().is_multiple_of(BLOCK_BYTES as u64),
+            StoreLayout::Plain => codec == CodecId::Copy,
+        }
+    }
+
+    fn write_bytes_min(&self) -> usize {
+        if self.design.id == DesignId::Default { WRITE_BYTES_MIN } else { 1 }
     }
 
     /// What is alive in the store is gathered or taken back: nothing else moves.
@@ -567,11 +596,12 @@ pub(crate) fn run(setting: Setting, steps: impl IntoIterator<Item = Step>) {
     let clusters = clusters();
     let under_way = RefCell::default();
     let under_way = setting.behind.then_some(&under_way);
-    let store =
-        Store { blocks: Shared { blocks: &blocks, memories: &memories, under_way }, clusters };
-    let cache = Cache::new(&memories, setting.codec, setting.pool_bytes_max, Some(store));
+    let blocks_of_all = Shared { blocks: &blocks, memories: &memories, under_way };
+    let store = Store { blocks: blocks_of_all, clusters };
+    let design = design(setting.design, setting.codec);
+    let cache = Cache::new(&memories, &design, setting.pool_bytes_max, Some(store));
     let cache = Box::new(cache.expect("heap"));
-    let first = Process { memory: 0, cache, blocks: &blocks, out: BTreeMap::new() };
+    let first = Process { memory: 0, design, cache, blocks: &blocks, out: BTreeMap::new() };
     let processes = vec![first];
     let mut model = Model { memories: &memories, clusters, processes, running: 0, forked: false };
     for (number, step) in (1..).zip(steps) {

@@ -190,7 +190,7 @@ impl Process {
             return Outcome::GoOn;
         }
         self.flush_store();
-        self.cache.unshare_spilled();
+        self.engine.cache.unshare_spilled();
         self.publish();
         self.control.retire(&self.tables, self.slot, self.pid);
         if self.shares_descriptors && self.threads.is_alone(thread) {

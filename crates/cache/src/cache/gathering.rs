@@ -1,0 +1,131 @@
+//! Which pages of the pool one write takes, and in what form.
+//!
+//! Source: castro (2003), 2.3.2 (the order in which they came); cervera (1999), 3.4 (those in full
+//! buffers); hp (2001), 3, and zswap (2012) for pages that leave uncompressed.
+
+use zpager_codec::{CodecId, PAGE_BYTES};
+use zpager_policy::StoreLayout;
+use zpager_pool::{Buffers, Handle, Pool, Space, SpaceSource};
+use zpager_store::{Blocks, CLUSTER_BYTES};
+
+use super::{Cache, SpillError, bytes_mut, in_pool, outputs};
+use crate::coder::Coder;
+use crate::entry::{Entry, PageNumber};
+
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
+    /// Moves the pages whose turn it is to the open batch until that is full or there are no more of
+    /// them; gives how many.
+    pub(super) fn gather_leaving(&mut self) -> Result<usize, SpillError> {
+        if self.pool.buffers().is_some() {
+            return self.gather_cleaned();
+        }
+        let raw_first = self.raw_pages * PAGE_BYTES >= CLUSTER_BYTES
+            || self.compressed_pages * 2 < self.raw_pages;
+        let mut pages = 0;
+        for raw in [raw_first, !raw_first] {
+            if pages == 0 || self.writer.open_bytes() < self.rules.write_bytes_min {
+                pages += self.gather_oldest(raw)?;
+            }
+        }
+        Ok(pages)
+    }
+
+    /// Moves the oldest pages of an order.
+    fn gather_oldest(&mut self, raw: bool) -> Result<usize, SpillError> {
+        let mut pages = 0;
+        loop {
+            let order = if raw { &mut self.raw } else { &mut self.compressed };
+            let Some(oldest) = order.peek() else { return Ok(pages) };
+            if let Some(found) = in_pool(&self.index, oldest, order.pages) {
+                if !self.gather(oldest.page(), found)? {
+                    return Ok(pages);
+                }
+                pages += 1;
+            }
+            let order = if raw { &mut self.raw } else { &mut self.compressed };
+            order.pop();
+        }
+    }
+
+    /// Moves the pages of buffers that are being cleaned; chooses buffers first if none is.
+    fn gather_cleaned(&mut self) -> Result<usize, SpillError> {
+        if let Some(buffers) = self.pool.buffers_mut()
+            && !buffers.is_cleaning()
+        {
+            buffers.begin_cleaning();
+            self.compressed.watched = 0;
+        }
+        let positions = self.compressed.positions();
+        let mut pages = 0;
+        for position in positions.start.max(self.compressed.watched)..positions.end {
+            let ordered = self.compressed.at(position);
+            let found = in_pool(&self.index, ordered, self.compressed.pages);
+            let is_cleaned = |handle| {
+                self.pool.buffers().is_some_and(|buffers| buffers.is_being_cleaned(handle))
+            };
+            let Some(found) = found.filter(|found| is_cleaned(found.3)) else { continue };
+            if !self.gather(ordered.page(), found)? {
+                self.compressed.watched = position;
+                return Ok(pages);
+            }
+            pages += 1;
+        }
+        self.compressed.watched = positions.end;
+        Ok(pages)
+    }
+
+    /// Moves one page; false when the batch has no room for it.
+    fn gather(
+        &mut self,
+        page: PageNumber,
+        (pooled, codec, len, handle): (Entry, CodecId, usize, Handle),
+    ) -> Result<bool, SpillError> {
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        // SAFETY: the buffers are this cache's alone.
+        let (scratch, [plain, pieces]) =
+            unsafe { (bytes_mut(&self.scratch, self.scratch.bytes()), outputs(&self.output)) };
+        let layout = self.rules.layout;
+        self.has_coded |= layout != StoreLayout::Packed;
+        let data = self.pool.read(handle, len, &mut pieces.0);
+        // What cannot be expanded goes as it is, to be told to the program that wants it.
+        let is_plain = layout == StoreLayout::Plain
+            && codec != CodecId::Copy
+            && C::expand(codec, data, plain, scratch).is_ok();
+        let (codec, data) = if is_plain { (CodecId::Copy, &plain.0[..]) } else { (codec, data) };
+        if !self.writer.fits(data.len()) {
+            return Ok(false);
+        }
+        let place = self.writer.push(store, data).inspect_err(|&error| self.pause.begin(error))?;
+        self.leave_pool(pooled);
+        self.enter_spilled(page, codec, place);
+        Ok(true)
+    }
+
+    /// Whether more of the pool's buffers are to be written at once.
+    pub(crate) fn is_cleaning(&self) -> bool {
+        self.pool.buffers().is_some_and(Buffers::is_cleaning)
+    }
+
+    /// Whether so many percent of the pool's buffers are full (cervera, 3.4).
+    pub(crate) fn should_clean_buffers(&self, threshold_percent: usize) -> bool {
+        self.pool.buffers().is_some_and(|buffers| buffers.should_clean(threshold_percent))
+    }
+
+    /// After a write that failed: buffers are used again.
+    pub(super) fn end_cleaning(&mut self) {
+        if let Some(buffers) = self.pool.buffers_mut() {
+            buffers.end_cleaning();
+        }
+    }
+
+    /// Whether as many pages are in the store as are to look as if they fitted (cervera, 3.2).
+    pub(super) fn is_virtual_store_full(&self) -> bool {
+        let Some(store) = &self.store else { return false };
+        self.held.all_records() >= self.rules.records_max(store.clusters.total_clusters())
+    }
+
+    /// What the pool may hold from now on.
+    pub(crate) fn set_pool_limit(&mut self, limit_bytes: usize) {
+        self.pool.set_limit_bytes(limit_bytes);
+    }
+}

@@ -1,0 +1,158 @@
+//! Making room: what leaves next, a resident page or a compressed one.
+
+use zpager_policy::{Change, List, Shares, Size, Step};
+use zpager_pool::SpaceSource;
+use zpager_store::Blocks;
+
+use super::Engine;
+use crate::cache::{Outgoing, SpillError};
+use crate::coder::Coder;
+
+/// Pages of the pool among which one in the sample is sought.
+const OLDEST_MAX: usize = 1024;
+
+/// However small a pool is to be, it has room for pages on their way to the store.
+const LIMIT_MIN: usize = 64 * 1024;
+
+/// What went to the store, with what it took to make room there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Pages that left the pool, or why none did.
+    pub outcome: Result<usize, SpillError>,
+    /// Pages that left for the store, and writes to it.
+    pub outgoing: Outgoing,
+    /// Reads from the store.
+    pub reads: u32,
+    /// Bytes read.
+    pub read_bytes: usize,
+}
+
+impl Written {
+    const NOTHING: Written = Written {
+        outcome: Err(SpillError::Nothing),
+        outgoing: Outgoing::NONE,
+        reads: 0,
+        read_bytes: 0,
+    };
+}
+
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
+    /// What to do next to make room, and instead if that gives nothing.
+    pub fn steps(&mut self, shares: &Shares) -> [Step; 2] {
+        if let Size::Split(split) = &mut self.size
+            && split.is_due(&self.sampler)
+        {
+            let oldest = self.cache.oldest().take(OLDEST_MAX);
+            split.move_border(shares, &self.sampler, oldest);
+        }
+        let step = self.next_step(shares);
+        let instead = match step {
+            Step::SwapOut => Step::Spill,
+            // Without the store it is as if there were none: rather too much RAM than no progress.
+            Step::Spill => self.next_step(&Shares { has_store: false, ..*shares }),
+            Step::Nothing => Step::Nothing,
+        };
+        [step, instead]
+    }
+
+    fn next_step(&mut self, shares: &Shares) -> Step {
+        let cache = &self.cache;
+        self.size.next_step(shares, |percent| cache.should_clean_buffers(percent))
+    }
+
+    /// RAM that belongs to the pool alone although it does not use it, in bytes.
+    pub fn unused_bytes(&self) -> usize {
+        match self.cache.has_store() {
+            true => self.size.unused_bytes(self.cache.pool_bytes()),
+            false => 0,
+        }
+    }
+
+    /// Keeps the pool to what its design allows, or not while there is nowhere else for pages: a
+    /// limit needs a store.
+    pub(super) fn limit_pool(&mut self, limit: bool) {
+        let limit = limit && self.cache.has_store();
+        let limit_bytes = self.size.limit_bytes().filter(|_| limit);
+        self.cache.set_pool_limit(limit_bytes.map_or(usize::MAX, |bytes| bytes.max(LIMIT_MIN)));
+    }
+
+    /// Notes that a page was read from the pool that was counted to `list`.
+    pub(super) fn read_list(&mut self, list: List) {
+        let Size::Adaptive(adaptive) = &mut self.size else { return };
+        let change = adaptive.read(list, self.cache.pool_bytes());
+        self.limit_pool(true);
+        if change == Change::Shrink && !self.cache.free_cell() {
+            // The next need for room is met by writing the oldest.
+            self.size.refused();
+        }
+    }
+
+    /// Keeps the lists of an adaptive pool right.
+    pub(super) fn settle_lists(&mut self) {
+        if let Size::Adaptive(_) = self.size {
+            self.cache.settle_lists();
+        }
+    }
+
+    /// Writes compressed pages to the store, those whose turn it is, which is cleaned first if much
+    /// of it holds nothing any more. The caller says afterwards how long it took: [`Self::spilled`].
+    pub fn spill(&mut self) -> Written {
+        let mut written = Written::NOTHING;
+        self.clean(&mut written);
+        written.outcome = self.cache.spill();
+        if written.outcome == Err(SpillError::Full) && self.clean(&mut written) {
+            written.outcome = self.cache.spill();
+        }
+        // Full buffers are written together, in as many writes as it takes.
+        while let Ok(pages) = written.outcome
+            && self.cache.is_cleaning()
+            && let Ok(more) = self.cache.spill()
+        {
+            written.outcome = Ok(pages + more);
+        }
+        match written.outcome {
+            Ok(_) => {
+                self.size.spilled();
+                self.limit_pool(true);
+                self.settle_lists();
+            }
+            Err(SpillError::Nothing) => {}
+            Err(_) => self.limit_pool(false),
+        }
+        written.outgoing = self.cache.take_outgoing();
+        written
+    }
+
+    /// After pages were swapped out, of which some may have left for the store at once: what went
+    /// there, which is cleaned if much of it holds nothing any more.
+    pub fn departed(&mut self) -> Written {
+        let mut written = Written { outgoing: self.cache.take_outgoing(), ..Written::NOTHING };
+        if written.outgoing.writes > 0 && self.clean(&mut written) {
+            written.outgoing.add(self.cache.take_outgoing());
+        }
+        written
+    }
+
+    /// Has everything that left for the store be there, before a fork or the end of the process.
+    pub fn flush(&mut self) -> Written {
+        let outcome = self.cache.flush().map(|()| 0);
+        Written { outcome, outgoing: self.cache.take_outgoing(), ..Written::NOTHING }
+    }
+
+    /// Makes room in the store; gives whether it did. A failed write pauses spilling with the same
+    /// error, which the caller is thus told.
+    fn clean(&mut self, written: &mut Written) -> bool {
+        let Ok(cleaned) = self.cache.clean() else { return false };
+        written.reads += cleaned.reads;
+        written.read_bytes += cleaned.read_bytes;
+        true
+    }
+
+    /// Notes that a spill took `ticks`.
+    pub fn spilled(&mut self, written: &Written, ticks: u64) {
+        self.spill_ticks = self.spill_ticks.wrapping_add(ticks);
+        if let (Size::Split(split), Ok(pages)) = (&mut self.size, written.outcome) {
+            split.spilled(pages, ticks);
+        }
+    }
+}
