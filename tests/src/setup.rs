@@ -52,6 +52,8 @@ pub struct Setup {
     pub lift: Lift,
     /// The codec's name; `None` leaves the choice to zpager.
     pub codec: Option<String>,
+    /// Parameters of the design that are set, as `NAME=VALUE`.
+    pub set: Vec<String>,
 }
 
 impl Setup {
@@ -63,6 +65,7 @@ impl Setup {
             start: Start::Default,
             lift: Lift::Move,
             codec: None,
+            set: Vec::new(),
         }
     }
 
@@ -86,6 +89,12 @@ impl Setup {
         Setup { codec: Some(name.to_owned()), ..self }
     }
 
+    /// The same with a parameter of the design set, as `NAME=VALUE`.
+    pub fn set(mut self, word: &str) -> Self {
+        self.set.push(word.to_owned());
+        self
+    }
+
     /// Whether the peak has to stay within the budget: not where zpager was told to only watch a
     /// program that can outgrow a small budget between two looks.
     pub fn holds_budget(&self) -> bool {
@@ -104,6 +113,10 @@ impl Setup {
         if let Some(name) = &self.codec {
             words.push("--codec".into());
             words.push(name.into());
+        }
+        for word in &self.set {
+            words.push("--set".into());
+            words.push(word.into());
         }
         words
     }

@@ -66,16 +66,23 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
 }
 
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
-    /// An engine on an empty cache, for a process that may take `budget_bytes`; `sampler` has seen
-    /// nothing yet.
-    pub fn new(cache: Cache<M, B, C>, sampler: Sampler<'static>, budget_bytes: u64) -> Self {
+    /// An engine on an empty cache, for a process that may take `budget_bytes` and to which at most
+    /// `read_ahead_pages` come with one fault; `sampler` has seen nothing yet.
+    pub fn new(
+        cache: Cache<M, B, C>,
+        split: Split,
+        read_ahead_pages: usize,
+        sampler: Sampler<'static>,
+        budget_bytes: u64,
+    ) -> Self {
+        let part = (budget_bytes / PAGE_BYTES / WINDOW_PART).max(1);
         Engine {
             cache,
             clock: Clock::default(),
             sampler,
-            split: Split::default(),
+            split,
             spill_ticks: 0,
-            window_max: (budget_bytes / PAGE_BYTES / WINDOW_PART).max(1),
+            window_max: part.min(read_ahead_pages as u64),
         }
     }
 

@@ -10,7 +10,7 @@ use zpager_cache::{
     Cache, Coder, Departed, Engine, Entry, Leavers, PageNumber, Placed, Run, Store,
 };
 use zpager_codec::CodecId;
-use zpager_policy::{Ahead, SLOTS, Sample, Sampler, Shares, Step};
+use zpager_policy::{Ahead, SLOTS, Sample, Sampler, Shares, Split, Step, WINDOW_MAX};
 use zpager_pool::Heap;
 use zpager_store::{CLUSTER_BYTES, Clusters, Memory};
 
@@ -85,7 +85,7 @@ impl<C: Kept> Driver<C> {
         let slots: &'static mut [Sample] = Box::leak(vec![Sample::default(); SLOTS].into());
         let sampler = Sampler::new(slots, (budget_bytes / PAGE_BYTES * 2) as u64);
         Driver {
-            engine: Engine::new(cache, sampler, budget_bytes as u64),
+            engine: Engine::new(cache, Split::default(), WINDOW_MAX, sampler, budget_bytes as u64),
             ahead: Ahead::default(),
             resident: BTreeMap::new(),
             budget_bytes,

@@ -5,11 +5,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use zpager_codec::CodecId;
+use zpager_policy::{DesignId, Settings};
 
 use super::program::Program;
 use super::stats_file;
 use crate::args::RunArguments;
+use crate::designs::choice;
 use crate::failure::Failure;
 use crate::size;
 
@@ -79,8 +80,8 @@ pub(crate) struct Configuration {
     pub(crate) store: StoreChoice,
     /// How large the swap file may grow; `None` leaves it to the file system.
     pub(crate) store_limit_bytes: Option<u64>,
-    /// What compresses pages.
-    pub(crate) codec: CodecId,
+    /// The design and its parameters.
+    pub(crate) design: Settings,
     /// The file of statistics.
     pub(crate) stats: Option<PathBuf>,
     /// No summary and no warnings.
@@ -103,7 +104,7 @@ impl Configuration {
         environment: &Environment,
     ) -> Result<Self, Failure> {
         let memory = check_memory(&arguments.memory)?;
-        let codec = arguments.codec.as_deref().map_or(Ok(CodecId::fastest()), check_codec)?;
+        let design = check_design(&arguments)?;
         let store = choose_store(arguments.store, environment);
         let store_limit_bytes =
             arguments.store_size.as_deref().map(check_store_size).transpose()?;
@@ -113,7 +114,7 @@ impl Configuration {
             memory,
             store,
             store_limit_bytes,
-            codec,
+            design,
             stats: arguments.stats,
             quiet: arguments.quiet,
             from_start: environment.from_start,
@@ -164,11 +165,18 @@ fn parse_size(flag: &str, text: &str) -> Result<u64, Failure> {
         .ok_or_else(|| Failure::own(format!("{flag} {text}: not a size: {}", size::EXPECTED)))
 }
 
-fn check_codec(name: &str) -> Result<CodecId, Failure> {
-    CodecId::from_name(name).ok_or_else(|| {
-        let known: Vec<&str> = CodecId::ALL.iter().map(|id| id.name()).collect();
-        Failure::own(format!("--codec {name}: not a codec: there are {}", known.join(", ")))
-    })
+fn check_design(arguments: &RunArguments) -> Result<Settings, Failure> {
+    let id = choice::design("--design", &arguments.design).map_err(Failure::own)?;
+    let settings = choice::settings(id, &arguments.set, arguments.codec.as_deref());
+    let settings = settings.map_err(Failure::own)?;
+    match id {
+        DesignId::Default => Ok(settings),
+        _ => Err(Failure::own(format!(
+            "--design {}: `zpager run` cannot run this design: leave --design out, or give \
+             --design default",
+            id.name()
+        ))),
+    }
 }
 
 fn choose_store(flag: Option<PathBuf>, environment: &Environment) -> StoreChoice {
@@ -197,6 +205,7 @@ fn check_stats(file: &Path) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use crate::args::{Action, parse};
+    use zpager_codec::CodecId;
 
     fn check(line: &str) -> Result<Configuration, Failure> {
         let words = line.split_whitespace().map(OsString::from);
@@ -209,6 +218,13 @@ mod tests {
     fn bad_input_is_told_in_one_line() {
         let table = [
             ("zpager run --codec lzma true", 125, "lz4"),
+            ("zpager run --design lru true", 125, "zswap"),
+            ("zpager run --design castro true", 125, "--design default"),
+            ("zpager run --design castro --set castro.cell=3 true", 125, "1, 2 or 4"),
+            ("zpager run --set castro.cell=2 true", 125, "--design castro"),
+            ("zpager run --set default.split=6% true", 125, "7% to 93%"),
+            ("zpager run --set default.split true", 125, "NAME=VALUE"),
+            ("zpager run --set default.codec=lz4 --codec lz4 true", 125, "give one"),
             ("zpager run --memory lots true", 125, "256M"),
             ("zpager run --memory -1 true", 125, "--memory"),
             ("zpager run --memory 0 true", 125, "8.0 MiB"),
@@ -241,7 +257,7 @@ mod tests {
             check("zpager run --memory 1.5G --store none --codec zstd -- true x").expect("sound");
         assert_eq!(found.memory, Memory::Bytes(3 << 29));
         assert_eq!(found.store, StoreChoice::None);
-        assert_eq!(found.codec, CodecId::Zstd);
+        assert_eq!(found.design.codec(), CodecId::Zstd);
         assert_eq!(found.program.arguments, ["x"]);
     }
 

@@ -61,11 +61,11 @@ impl Session {
         let control = SharedControl::new(Settings {
             budget_bytes: budget.bytes,
             store_limit_bytes: store.as_ref().map_or(0, |store| store.limit_bytes),
+            design: configuration.design.to_words(),
             supervisor_pid: std::process::id().cast_signed(),
             store_fd: descriptor(store.as_ref().map(|store| &store.file)),
             clusters_fd: descriptor(store.as_ref().map(|store| &store.clusters)),
             agent_fd: agent.as_raw_fd(),
-            codec: configuration.codec as u8,
             from_start: from_start.into(),
             lift_by_copy: configuration.lift_by_copy.into(),
             store_direct: store.as_ref().is_some_and(|store| store.direct).into(),
