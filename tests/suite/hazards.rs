@@ -81,6 +81,7 @@ hazards! {
     spawning "spawning" 24;
     signals "signals" 20;
     sigmasks "sigmasks" 20;
+    sigwaits "sigwaits" 20;
     sigstacks "sigstacks" 20;
     segv "segv" 20;
     sigbus "sigbus" 20;

@@ -21,6 +21,7 @@ use zpager_wire::{EventKind, ProcessSlot};
 use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
 use crate::hold::pages_of;
+use crate::parked::Parked;
 use crate::process::Process;
 use crate::regions::InChild;
 use crate::start::open_userfaultfd;
@@ -216,6 +217,8 @@ impl Process {
         thread.pid = self.pid;
         thread.tid.store(process::tid(), Relaxed);
         self.threads.keep_only(thread);
+        // Nothing is pending for a child.
+        (self.parked, thread.parked) = (Parked::default(), Parked::default());
         self.shares_descriptors = shares_descriptors;
         if !shares_descriptors {
             // First, as there may be no other descriptor left.

@@ -24,6 +24,7 @@ use crate::account::{Published, count};
 use crate::hold::pages_of;
 use crate::maps::{self, Kind};
 use crate::own::{Own, SwapFile};
+use crate::parked::Parked;
 use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, PROCESS, Process};
 use crate::regions::Regions;
 use crate::sharing::ACCOUNT;
@@ -281,6 +282,8 @@ fn build(
         incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         actions: [signal::Action::default(); SIGNALS + 1],
+        parked: Parked::default(),
+        fd_signals: 0,
         program_break: 0,
         memory_files: [-1; MEMORY_FILES],
         store_fd: store.map_or(-1, |store| store.blocks.0.0),

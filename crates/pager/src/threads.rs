@@ -15,6 +15,7 @@ use zpager_sys::signal::{AlternateStack, Mask, Registers};
 use zpager_sys::{Errno, PAGE_BYTES};
 
 use crate::calls::{Continued, Environment};
+use crate::parked::Parked;
 use crate::regions::Pages;
 
 /// Most threads of a process that are managed at the same time.
@@ -43,10 +44,17 @@ pub(crate) struct Thread {
     pub(crate) ahead: Ahead,
     /// Those of our signals that the program believes to be blocked.
     pub(crate) pretended_mask: Mask,
-    /// Those of them that were sent while they were pretended to be blocked.
-    pub(crate) pending: Mask,
+    /// Those of them that were sent to it while they were pretended to be blocked.
+    pub(crate) parked: Parked,
+    /// Those of them that it waits for in a call.
+    pub(crate) waits_for: Mask,
     /// The mask of the call that was last let go on in a stub, while it waits.
     pub(crate) temporary_mask: Option<Mask>,
+    /// What the kernel has for a mask instead of the program's: a mask, or a pointer to the last
+    /// word and the length of a mask, and the mask.
+    pub(crate) kernel_mask: [usize; 3],
+    /// Its registers before a call that ends in the trap for their sake.
+    pub(crate) watched: Option<Registers>,
     /// The alternate stack that the program set.
     pub(crate) alternate: AlternateStack,
     /// Address and instruction of the last fault on unmanaged memory.
@@ -155,12 +163,14 @@ impl Threads {
         thread.tid = AtomicI32::new(CLAIMED);
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
-        thread.pending = 0;
+        thread.parked = Parked::default();
+        thread.waits_for = 0;
         thread.temporary_mask = None;
         thread.alternate = AlternateStack::NONE;
         thread.foreign_fault = (0, 0);
         thread.continued = None;
         thread.executing = None;
+        thread.watched = None;
         thread.keeps_limits = false;
         thread.let_go();
         Some(thread)

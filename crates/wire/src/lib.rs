@@ -39,6 +39,10 @@ pub const GIVE_BACK: usize = 0x7a70_6167;
 /// bring pages in ([`Request`]).
 pub const BRING_IN: usize = GIVE_BACK + 1;
 
+/// The value that travels with a queued signal by which a thread of a process calls another one of
+/// the same process.
+pub const CALL_THREAD: usize = GIVE_BACK + 2;
+
 /// What the supervisor asks of a stopped thread when it enters an agent's image
 /// at [`Control::entry_offset`].
 ///

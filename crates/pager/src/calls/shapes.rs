@@ -182,7 +182,6 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_rt_sigqueueinfo => &[Value, Value, INFO],
         nr::__NR_rt_tgsigqueueinfo => &[Value, Value, Value, INFO],
         nr::__NR_pidfd_send_signal => &[Value, Value, INFO],
-        nr::__NR_signalfd | nr::__NR_signalfd4 => &[Value, Bytes(2)],
         nr::__NR_getrandom => &[Bytes(1)],
         nr::__NR_mincore => &[Value, Value, Fixed(UNKNOWN_BYTES)],
         nr::__NR_get_robust_list => &[Value, Fixed(8), Fixed(8)],
@@ -237,22 +236,22 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
 
 impl Process {
     /// A call that changes nothing that is known here.
-    pub(super) fn plain_call(&mut self, thread: &mut Thread, context: &Context) -> Outcome {
+    pub(super) fn plain_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let arguments = context.registers.arguments();
         match shape(context.registers.rax as u32) {
             Some(shape) => {
                 for (at, argument) in shape.iter().enumerate() {
                     self.hold_argument(thread, *argument, arguments[at], &arguments);
                 }
-                thread.temporary_mask = self.temporary_mask(context);
+                self.waiting_call(thread, context)
             }
             None => {
                 for argument in arguments {
                     self.hold(thread, argument, UNKNOWN_BYTES);
                 }
+                Outcome::GoOn
             }
         }
-        Outcome::GoOn
     }
 
     fn hold_argument(
