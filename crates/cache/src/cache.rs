@@ -20,13 +20,13 @@ use zpager_codec::{CodecId, Page, compress, decompress, same_filled, scratch_byt
 use zpager_pool::{Handle, Pool, SizeClasses, Space, SpaceSource};
 use zpager_store::{
     Around, BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround,
-    ReadError, read_run,
+    ReadError, References, read_run,
 };
 
 use crate::entry::{Entry, PageNumber, State};
 use crate::fills::Fills;
 use crate::held::Held;
-use crate::index::Index;
+use crate::index::{Index, PAGE_NUMBER_END};
 use crate::order::{Order, Ordered};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
@@ -727,6 +727,26 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     /// Counts one more reference to every spilled page of `from..end`, for a child that gets a copy of this cache.
     pub fn share_spilled(&self, from: PageNumber, end: PageNumber) {
         self.each_spilled(from, end, |store, place| store.clusters.add_reference(place.cluster()));
+    }
+
+    /// Has the references to spilled pages noted where others can give them back. A child has to
+    /// do so before it uses its copy.
+    pub fn note_references(&mut self, references: References<'static>) {
+        self.held.note_in(references);
+    }
+
+    /// Where they are noted.
+    pub fn references(&self) -> References<'static> {
+        self.held.noted()
+    }
+
+    /// Gives all references to spilled pages back: the cache is not used any more.
+    pub fn give_back_spilled(&self) {
+        let noted = self.held.noted();
+        match &self.store {
+            Some(store) if noted.is_there() => noted.give_back(store.clusters, &store.blocks),
+            _ => self.unshare_spilled(0, PAGE_NUMBER_END),
+        }
     }
 
     /// Takes the references of [`Self::share_spilled`], or this cache's own at its end, away.

@@ -56,6 +56,8 @@ pub(crate) struct Spawn {
     frame: usize,
     child: &'static mut Thread,
     waits: bool,
+    /// The slot of the process whose memory is lent to another one.
+    lends: Option<&'static ProcessSlot>,
 }
 
 impl Process {
@@ -101,7 +103,8 @@ impl Process {
         } else {
             Clone { number, arguments: context.registers.arguments() }
         };
-        Ok(Spawn { call, frame, child, waits: wanted.flags & CLONE_VFORK != 0 })
+        let lends = (wanted.flags & CLONE_THREAD == 0).then_some(self.slot);
+        Ok(Spawn { call, frame, child, waits: wanted.flags & CLONE_VFORK != 0, lends })
     }
 
     /// What the call asks for; its pointers are held.
@@ -211,6 +214,8 @@ impl Process {
     fn begin_as_child(&mut self, thread: &mut Thread, shares_descriptors: bool) {
         self.pid = process::pid();
         self.slot = claim_slot(self.control, self.pid);
+        // Before anything is dropped: what this memory has noted so far is its parent's.
+        self.note_references();
         self.is_child = true;
         self.published = Published::default();
         count(&self.control.counters.managed_processes, 1);
@@ -294,12 +299,18 @@ pub(crate) fn claim_slot(control: &'static zpager_wire::Control, pid: i32) -> &'
 impl Spawn {
     /// Makes the child; gives what the call returns to the parent.
     pub(crate) fn make(self) -> isize {
+        if let Some(slot) = self.lends {
+            slot.is_lent.fetch_add(1, Relaxed);
+        }
         // The id stays "claimed" until the child has said its own.
         // SAFETY: prepared above: a call with CLONE_VM and a frame on the child's own block.
         let result = unsafe { clone_onto_frame(&self.call, self.frame, begin) };
         if result < 0 || self.waits {
             // A child that was waited for has left this memory.
             self.child.release();
+            if let Some(slot) = self.lends {
+                slot.is_lent.fetch_sub(1, Relaxed);
+            }
         }
         result
     }

@@ -25,7 +25,7 @@ pub use processes::{MAX_PROCESSES, ProcessSlot, Processes, Request};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -73,7 +73,7 @@ pub struct Settings {
     pub supervisor_pid: i32,
     /// The supervisor's descriptor of the swap file, or -1.
     pub store_fd: i32,
-    /// The supervisor's descriptor of the cluster map (one `u32` a cluster), or -1.
+    /// The supervisor's descriptor of the cluster map, and the processes' references behind it, or -1.
     pub clusters_fd: i32,
     /// The supervisor's descriptor of the agent's own shared object.
     pub agent_fd: i32,
@@ -201,8 +201,9 @@ impl Control {
         size_of::<Control>() + frames::tables_bytes(budget_bytes)
     }
 
-    /// Gives back all that process `pid` had, and its slot, unless somebody else does that. The
-    /// process has ended, is about to, or has become another program.
+    /// Gives back all that process `pid` had of RAM, and its slot, unless somebody else does that.
+    /// The process has ended, is about to, or has become another program. What it has noted of the
+    /// store is the supervisor's to give back ([`Processes::free_left`]).
     pub fn retire(&self, tables: &Tables<'_>, slot: &ProcessSlot, pid: i32) {
         if !self.processes.begin_retiring(slot, pid) {
             return;
@@ -222,6 +223,9 @@ pub(crate) const NO_PROCESS: i32 = 0;
 
 /// Nor is this: the slot is being freed.
 pub(crate) const RETIRING: i32 = -1;
+
+/// Nor is this: the process is gone, but for what it has noted of the store.
+pub(crate) const LEFT: i32 = -2;
 
 /// Shorthand for the zero of a process id cell.
 pub(crate) const fn no_process() -> AtomicI32 {

@@ -1,6 +1,7 @@
 //! Calls about the process and its threads.
 
-use zpager_cache::PAGE_NUMBER_END;
+use core::sync::atomic::Ordering::Relaxed;
+
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, limits, process};
@@ -190,7 +191,11 @@ impl Process {
             thread.ends();
             return Outcome::GoOn;
         }
-        self.cache.unshare_spilled(0, PAGE_NUMBER_END);
+        // Whoever shares this memory goes on with what is spilled of it.
+        if self.slot.is_lent.load(Relaxed) == 0 {
+            self.cache.give_back_spilled();
+            self.slot.has_noted.store(0, Relaxed);
+        }
         self.publish();
         self.control.retire(&self.tables, self.slot, self.pid);
         if self.shares_descriptors && self.threads.is_alone(thread) {
