@@ -74,6 +74,7 @@ hazards! {
     threads "threads" 20;
     race "race" 16;
     clones "clones" 20;
+    kills "kills" 20;
     forks "forks" 24 copy(ignore = "five processes with all of it compressed need more than the budget without a store");
     kin "kin" 24;
     tree "tree" 32;

@@ -10,7 +10,7 @@
 //! Spilled pages are counted once more before the fork, so that neither side can
 //! free what the other still needs (cervera's swap_map).
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use zpager_cache::PAGE_NUMBER_END;
 use zpager_sys::signal::{Context, Info, Place, fpstate_bytes};
@@ -25,7 +25,7 @@ use crate::parked::Parked;
 use crate::process::Process;
 use crate::regions::InChild;
 use crate::start::open_userfaultfd;
-use crate::threads::Thread;
+use crate::threads::{Thread, UNKNOWN};
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FILES: usize = 0x400;
@@ -76,9 +76,12 @@ impl Process {
         if wanted.flags & CLONE_SETTLS != 0 {
             self.spare_thread_pointer(wanted.thread_pointer);
         }
+        self.bury_children();
         let child = self.threads.claim(self.pid).ok_or(EAGAIN.as_result())?;
+        let waits = wanted.flags & CLONE_VFORK != 0;
         if wanted.flags & CLONE_THREAD == 0 {
             child.pid = 0;
+            child.child_pid.store(if waits { 0 } else { UNKNOWN }, Relaxed);
         }
         child.pretended_mask = thread.pretended_mask;
         let mut begins = *context;
@@ -104,7 +107,7 @@ impl Process {
             Clone { number, arguments: context.registers.arguments() }
         };
         let lends = (wanted.flags & CLONE_THREAD == 0).then_some(self.slot);
-        Ok(Spawn { call, frame, child, waits: wanted.flags & CLONE_VFORK != 0, lends })
+        Ok(Spawn { call, frame, child, waits, lends })
     }
 
     /// What the call asks for; its pointers are held.
@@ -158,6 +161,16 @@ impl Process {
                 })
             }
         }
+    }
+
+    /// Frees what children have left that shared this memory. Gives whether there were any.
+    pub(crate) fn bury_children(&self) -> bool {
+        if self.slot.is_lent.load(Relaxed) == 0 {
+            return false;
+        }
+        let buried = self.threads.bury_children();
+        self.slot.is_lent.fetch_sub(buried, Relaxed);
+        buried > 0
     }
 
     /// The kernel clears a thread's id at its end, when nobody can bring the page in.
@@ -307,10 +320,14 @@ impl Spawn {
         let result = unsafe { clone_onto_frame(&self.call, self.frame, begin) };
         if result < 0 || self.waits {
             // A child that was waited for has left this memory.
+            self.child.child_pid.store(0, Relaxed);
             self.child.release();
             if let Some(slot) = self.lends {
                 slot.is_lent.fetch_sub(1, Relaxed);
             }
+        } else if self.lends.is_some() {
+            // The block is its own until then, whatever has become of it.
+            self.child.child_pid.store(result as i32, Release);
         }
         result
     }

@@ -5,12 +5,15 @@
 //! record from its stack pointer, whatever the program does with its thread
 //! pointer and its stacks.
 
-use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicI32,
+    Ordering::{Acquire, Relaxed},
+};
 
 use zpager_policy::Ahead;
 use zpager_sys::dispatch::SELECTOR_BLOCK;
 use zpager_sys::mapping::Mapping;
-use zpager_sys::process::thread_exists;
+use zpager_sys::process::{shares_memory, thread_exists};
 use zpager_sys::signal::{AlternateStack, Mask, Registers};
 use zpager_sys::{Errno, PAGE_BYTES};
 
@@ -32,6 +35,8 @@ const TOUCHED_BYTES: usize = 6 * PAGE_BYTES;
 const NOBODY: i32 = 0;
 /// The id of a block that was claimed for a thread which has not said its own yet.
 const CLAIMED: i32 = -1;
+/// The id of a child that is being made.
+pub(crate) const UNKNOWN: i32 = -1;
 
 /// One thread.
 #[repr(C)]
@@ -41,6 +46,9 @@ pub(crate) struct Thread {
     pub(crate) tid: AtomicI32,
     /// The process that it belongs to: not the record's, in a child made by vfork.
     pub(crate) pid: i32,
+    /// Of a child that shares this memory and is not waited for: the id by which its parent knows
+    /// it, or [`UNKNOWN`] until the parent does.
+    pub(crate) child_pid: AtomicI32,
     pub(crate) ahead: Ahead,
     /// Those of our signals that the program believes to be blocked.
     pub(crate) pretended_mask: Mask,
@@ -161,6 +169,7 @@ impl Threads {
         thread.selector = SELECTOR_BLOCK;
         thread.pid = pid;
         thread.tid = AtomicI32::new(CLAIMED);
+        thread.child_pid = AtomicI32::new(0);
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
         thread.parked = Parked::default();
@@ -181,6 +190,21 @@ impl Threads {
         (0..self.count).map(|at| self.block(at)).filter(|thread| thread.tid.load(Relaxed) != NOBODY)
     }
 
+    /// Frees the blocks of children that shared this memory and do so no more: one that was killed,
+    /// or runs another program, has not said so. Gives how many they were.
+    pub(crate) fn bury_children(&self) -> u32 {
+        let mut buried = 0;
+        for thread in (0..self.count).map(|at| self.block(at)) {
+            let pid = thread.child_pid.load(Acquire);
+            if pid > 0 && !shares_memory(pid) {
+                thread.child_pid.store(0, Relaxed);
+                thread.release();
+                buried += 1;
+            }
+        }
+        buried
+    }
+
     /// Whether no other thread is in use, or may come to be.
     pub(crate) fn is_alone(&self, thread: &Thread) -> bool {
         (0..self.count).all(|at| {
@@ -197,6 +221,7 @@ impl Threads {
                 thread.let_go();
             }
         }
+        (0..self.count).for_each(|at| self.block(at).child_pid.store(0, Relaxed));
     }
 }
 
@@ -206,7 +231,7 @@ fn is_free(thread: &mut Thread) -> bool {
     if tid < CLAIMED && !thread_exists(thread.pid, -tid) {
         thread.tid.store(NOBODY, Relaxed);
     }
-    thread.tid.load(Relaxed) == NOBODY
+    thread.tid.load(Relaxed) == NOBODY && thread.child_pid.load(Relaxed) == 0
 }
 
 impl Thread {
