@@ -56,6 +56,7 @@ hazards! {
     stdio "stdio" 24;
     vectors "vectors" 24;
     messages "messages" 16;
+    datagrams "datagrams" 20;
     futexes "futexes" 20;
     robust "robust" 20;
     structs "structs" 16;

@@ -268,10 +268,12 @@ impl Process {
         if is_made {
             self.cut_signal_read(thread, context);
         }
-        if !self.end_execution(thread, context) && !self.end_watched(thread, context) {
+        if self.end_execution(thread, context) || self.end_watched(thread, context) {
+            if !is_made {
+                context.registers.rip -= stubs::SYSCALL_BYTES;
+            }
+        } else if !self.interrupt_messages(thread, context, is_made) {
             self.interrupt_pieces(thread, context, is_made);
-        } else if !is_made {
-            context.registers.rip -= stubs::SYSCALL_BYTES;
         }
     }
 

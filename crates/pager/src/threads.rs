@@ -17,7 +17,7 @@ use zpager_sys::process::{shares_memory, thread_exists};
 use zpager_sys::signal::{AlternateStack, Mask, Registers};
 use zpager_sys::{Errno, PAGE_BYTES};
 
-use crate::calls::{Continued, Environment};
+use crate::calls::{Continued, Environment, Messages};
 use crate::parked::Parked;
 use crate::regions::Pages;
 
@@ -71,6 +71,8 @@ pub(crate) struct Thread {
     pub(crate) call: usize,
     /// The call that it makes in pieces.
     pub(crate) continued: Option<Continued>,
+    /// The call about several messages that it makes in parts.
+    pub(crate) messages: Option<Messages>,
     /// Its registers before the `execve` that it is in.
     pub(crate) executing: Option<Registers>,
     /// A child that only shares this memory has set limits of its own.
@@ -120,6 +122,11 @@ impl Thread {
         self.held[self.holds] = (pages.start, pages.end);
         self.holds += 1;
         true
+    }
+
+    /// How many more can be held.
+    pub(crate) fn holds_left(&self) -> usize {
+        HOLDS_MAX - self.holds
     }
 
     pub(crate) fn let_go(&mut self) {
@@ -178,6 +185,7 @@ impl Threads {
         thread.alternate = AlternateStack::NONE;
         thread.foreign_fault = (0, 0);
         thread.continued = None;
+        thread.messages = None;
         thread.executing = None;
         thread.watched = None;
         thread.keeps_limits = false;

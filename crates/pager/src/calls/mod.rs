@@ -5,12 +5,13 @@
 //! ([`signal_calls`], [`signal_fds`]), or the process ([`process_calls`]) are made here, under
 //! the lock, so that what is known and what is true change together. What begins
 //! another program is prepared first ([`execute`]), and what waits with a mask of its own
-//! ([`waits`]). Large transfers go in pieces ([`transfer`], [`stream`]).
+//! ([`waits`]). Large transfers go in pieces ([`transfer`], [`stream`], [`messages`]).
 
 mod across;
 mod descriptors;
 mod execute;
 mod memory;
+mod messages;
 mod neighbours;
 mod process_calls;
 mod shapes;
@@ -31,6 +32,7 @@ use crate::stubs;
 use crate::threads::Thread;
 use across::Across;
 pub(crate) use execute::Environment;
+pub(crate) use messages::Messages;
 pub(crate) use stream::Continued;
 use transfer::Pieces;
 
@@ -73,7 +75,8 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     if stubs::is_behind_trap(context.registers.rip) {
         let is_ended = process.end_execution(thread, context)
             || process.end_signal_read(thread, context)
-            || process.end_watched(thread, context);
+            || process.end_watched(thread, context)
+            || process.messages_done(thread, context);
         if !is_ended {
             process.piece_done(thread, context);
         }
@@ -136,6 +139,7 @@ impl Process {
             nr::__NR_sendto | nr::__NR_recvfrom | nr::__NR_sendmsg | nr::__NR_recvmsg => {
                 self.socket_call(thread, context)
             }
+            nr::__NR_sendmmsg | nr::__NR_recvmmsg => self.messages_call(thread, context),
             nr::__NR_mmap
             | nr::__NR_munmap
             | nr::__NR_mremap

@@ -34,8 +34,6 @@ enum Argument {
     Vectors(usize),
     /// Points to a message header.
     Message,
-    /// Points to several message headers, as many as another argument says.
-    Messages(usize),
     /// Points to what an `ioctl` of the number in another argument takes.
     Control(usize),
     /// Points to a signal mask's pointer and length, as `pselect6` has it.
@@ -43,18 +41,14 @@ enum Argument {
 }
 
 use Argument::{
-    Array, Bytes, BytesAt, Control, Fixed, Length, MaskAt, Message, Messages, Set, Text, Value,
-    Vectors,
+    Array, Bytes, BytesAt, Control, Fixed, Length, MaskAt, Message, Set, Text, Value, Vectors,
 };
 
 /// What an argument of an unknown call is taken to point to.
 const UNKNOWN_BYTES: usize = 4096;
 /// Longest a buffer can be that a pointed-to length names.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
-const MESSAGES_MAX: usize = 1024;
 const MESSAGE_BYTES: usize = 56;
-/// `struct mmsghdr`: a header and a length.
-const MESSAGES_STEP: usize = 64;
 const TIME: Argument = Fixed(16);
 const MASK: Argument = Fixed(8);
 const STAT: Argument = Fixed(144);
@@ -156,8 +150,6 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_sendto => &[Value, Bytes(2), Value, Value, Bytes(5)],
         nr::__NR_recvfrom => &[Value, Bytes(2), Value, Value, BytesAt(5), Length],
         nr::__NR_sendmsg | nr::__NR_recvmsg => &[Value, Message],
-        nr::__NR_sendmmsg => &[Value, Messages(2)],
-        nr::__NR_recvmmsg => &[Value, Messages(2), Value, Value, TIME],
         nr::__NR_setsockopt => &[Value, Value, Value, Bytes(4)],
         nr::__NR_getsockopt => &[Value, Value, Value, BytesAt(4), Length],
         nr::__NR_uname => &[Fixed(390)],
@@ -287,13 +279,6 @@ impl Process {
             }
             Vectors(at) => self.hold_vectors(thread, pointer, arguments[at], false),
             Message => self.hold_message(thread, pointer),
-            Messages(at) => {
-                let count = (arguments[at] as u32 as usize).min(MESSAGES_MAX);
-                self.hold(thread, pointer, count * MESSAGES_STEP);
-                for message in 0..count {
-                    self.hold_message(thread, pointer + message * MESSAGES_STEP);
-                }
-            }
             Control(at) => self.hold(thread, pointer, control_bytes(arguments[at])),
             MaskAt => {
                 self.hold(thread, pointer, 16);
@@ -305,7 +290,7 @@ impl Process {
     }
 
     /// `struct msghdr`: name, name length, vectors, their number, control data, their length, flags.
-    fn hold_message(&mut self, thread: &mut Thread, message: usize) {
+    pub(super) fn hold_message(&mut self, thread: &mut Thread, message: usize) {
         self.hold(thread, message, MESSAGE_BYTES);
         let Some(words) = self.peek_words(message) else { return };
         let [name, name_bytes, vectors, count, control, control_bytes, _] = words;
