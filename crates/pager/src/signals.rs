@@ -250,8 +250,8 @@ impl Process {
         shown.mask |= thread.pretended_mask;
         // SAFETY: the stack was brought in just now and is held; the context is the kernel's.
         let frame = unsafe { place.write(action.restorer, &shown, info) };
+        thread.temporary_mask = None;
         if let Some(mask) = temporary {
-            thread.temporary_mask = None;
             (context.mask, thread.pretended_mask) = (mask & !OURS, mask & OURS);
         }
         enter_handler(context, &action, signal, frame);

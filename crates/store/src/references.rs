@@ -64,7 +64,10 @@ impl<'a> References<'a> {
     /// Notes how many records the process holds of a cluster.
     pub fn note(&self, cluster: u32, records: u32) {
         if let Some(word) = self.words.get(HEAD_WORDS + cluster as usize) {
-            self.words[0].fetch_max(cluster + 1, Relaxed);
+            // The process alone writes here, as long as it lives.
+            if self.words[0].load(Relaxed) <= cluster {
+                self.words[0].store(cluster + 1, Relaxed);
+            }
             // After what was counted before, and before what will be.
             word.store(records, Release);
         }

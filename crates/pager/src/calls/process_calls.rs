@@ -191,7 +191,8 @@ impl Process {
             thread.ends();
             return Outcome::GoOn;
         }
-        // Whoever shares this memory goes on with what is spilled of it.
+        self.bury_children();
+        // Whoever shares this memory still goes on with what is spilled of it.
         if self.slot.is_lent.load(Relaxed) == 0 {
             self.cache.give_back_spilled();
             self.slot.has_noted.store(0, Relaxed);
