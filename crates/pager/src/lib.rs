@@ -16,6 +16,7 @@ mod fault;
 mod hold;
 mod maps;
 mod own;
+mod parked;
 mod process;
 mod regions;
 mod sharing;

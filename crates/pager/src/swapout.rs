@@ -99,7 +99,7 @@ impl Process {
     }
 
     pub(crate) fn make_room_bytes(&mut self, bytes: i64) {
-        if self.give_until(bytes) {
+        if self.give_until(bytes) || self.bury_children() && self.give_until(bytes) {
             return;
         }
         self.slot.starved.fetch_add(1, Relaxed);
