@@ -52,6 +52,8 @@ pub struct Setup {
     pub lift: Lift,
     /// The codec's name; `None` leaves the choice to zpager.
     pub codec: Option<String>,
+    /// The design's name.
+    pub design: String,
     /// Parameters of the design that are set, as `NAME=VALUE`.
     pub set: Vec<String>,
 }
@@ -65,6 +67,7 @@ impl Setup {
             start: Start::Default,
             lift: Lift::Move,
             codec: None,
+            design: "default".to_owned(),
             set: Vec::new(),
         }
     }
@@ -87,6 +90,11 @@ impl Setup {
     /// The same with this codec.
     pub fn codec(self, name: &str) -> Self {
         Setup { codec: Some(name.to_owned()), ..self }
+    }
+
+    /// The same with this design.
+    pub fn design(self, name: &str) -> Self {
+        Setup { design: name.to_owned(), ..self }
     }
 
     /// The same with a parameter of the design set, as `NAME=VALUE`.
@@ -114,6 +122,7 @@ impl Setup {
             words.push("--codec".into());
             words.push(name.into());
         }
+        words.extend(["--design".into(), self.design.as_str().into()]);
         for word in &self.set {
             words.push("--set".into());
             words.push(word.into());

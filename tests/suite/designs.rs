@@ -6,7 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde::Deserialize;
 use tempfile::TempDir;
-use zpager_tests::{Setup, Start, compare, places, victims};
+use zpager_tests::setup::MIB;
+use zpager_tests::{Lift, Managed, Setup, Start, Store, compare, places, victims};
 
 const NAMES: [&str; 5] = ["cervera", "hp", "castro", "zswap", "default"];
 
@@ -205,13 +206,68 @@ fn wrong_words_are_refused() {
     }
 }
 
+/// Random order over pages that shrink and pages that do not, and what became of them.
+fn run_design(name: &str, kind: &str, setup: Setup) -> Managed {
+    let job = victims::job("field").arguments(&["64", kind, "1"]);
+    let managed = compare(&job, &setup.design(name));
+    let stats = &managed.stats;
+    assert!(stats.swapped_out_pages > 0 && stats.swapped_in_pages > 0, "{name}: {stats:?}");
+    managed
+}
+
 #[test]
-fn designs_that_cannot_be_run_are_refused() {
-    let playground = Playground::new();
-    for name in NAMES.iter().filter(|name| **name != "default") {
-        let words = ["run", "--design", name, "--", "touch", "started"];
-        playground.expect_refused(&words, 125, "--design default");
+fn every_design_runs_with_a_store() {
+    for name in NAMES {
+        for (kind, mib, start) in [
+            ("words", 16, Start::FirstInstruction),
+            ("noise", 24, Start::FirstInstruction),
+            ("words", 24, Start::Pressure),
+        ] {
+            let managed = run_design(name, kind, Setup::of_mib(mib).start(start));
+            let (store, stats) = (&managed.stats.store, &managed.stats);
+            assert!(kind == "words" || store.writes > 0 && store.reads > 0, "{name}: {stats:?}");
+            assert!(stats.incompressible_pages > 0 || kind == "words", "{name}: {stats:?}");
+        }
     }
+}
+
+#[test]
+fn every_design_runs_without_a_store() {
+    for name in NAMES {
+        for lift in [Lift::Move, Lift::Copy] {
+            let setup = Setup::of_mib(24).start(Start::FirstInstruction).store(Store::None);
+            let managed = run_design(name, "words", setup.lift(lift));
+            assert_eq!(managed.stats.store.writes, 0, "{name}: {:?}", managed.stats);
+        }
+    }
+}
+
+/// What a design is known by shows in what a run counts.
+#[test]
+fn designs_differ_as_they_say() {
+    let stats = |name: &str, set: &[&str]| {
+        let setup = Setup::of_mib(24).start(Start::FirstInstruction);
+        let setup = set.iter().fold(setup, |setup, word| setup.set(word));
+        run_design(name, "words", setup).stats
+    };
+    let packed = stats("default", &["default.split=50%"]);
+    assert!(packed.prefetched_pages > 0, "{packed:?}");
+    for name in ["cervera", "hp", "castro", "zswap"] {
+        assert_eq!(stats(name, &[]).prefetched_pages, 0, "{name}");
+    }
+    // Uncompressed, and a fixed part of the budget.
+    let hp = stats("hp", &[]);
+    assert!(hp.store.written_bytes >= hp.store.writes * 4096, "{hp:?}");
+    assert!(hp.peak_pool_bytes >= 6 * MIB && hp.peak_pool_bytes < 8 * MIB, "{hp:?}");
+    let larger = stats("hp", &["hp.share=50%"]);
+    assert!(larger.peak_pool_bytes >= 12 * MIB && larger.peak_pool_bytes < 14 * MIB, "{larger:?}");
+    // Its pool is written as soon as one in ten of its buffers is full.
+    let early = stats("cervera", &["cervera.threshold=10%", "cervera.cache=2M"]);
+    let late = stats("cervera", &["cervera.threshold=70%", "cervera.cache=2M"]);
+    assert!(early.store.writes > late.store.writes, "{early:?} and {late:?}");
+    assert!(late.peak_pool_bytes < 3 * MIB, "{late:?}");
+    let little = stats("zswap", &["zswap.max_pool_percent=5%"]);
+    assert!(little.peak_pool_bytes < 2 * MIB, "{little:?}");
 }
 
 /// More of the same program is compressed where less may be resident.

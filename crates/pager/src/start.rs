@@ -9,7 +9,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Engine, Store};
-use zpager_policy::{Design, SLOTS, Sample, Sampler, Size};
+use zpager_policy::{Design, SLOTS, Sample, Sampler};
 use zpager_store::Clusters;
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
@@ -240,7 +240,6 @@ fn build(
     let settings = &control.settings;
     let chosen = zpager_policy::Settings::from_words(&settings.design).map_err(|_| EINVAL)?;
     let design = Design::new(&chosen, settings.budget_bytes as usize);
-    let Size::Split(split) = design.size else { return Err(EINVAL) };
     let store = open_store(control)?;
     let staging = Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?;
     let wanted = if settings.lift_by_copy != 0 { Lift::Copy } else { Lift::Move };
@@ -250,7 +249,7 @@ fn build(
     // SAFETY: the supervisor's mapping, which `load` has mapped as a whole.
     let tables = unsafe { Tables::behind(control) };
     let own = Own { frames: tables.frames };
-    let cache = Cache::new(own, design.codec, pool_bytes_max, store).ok_or(ENOMEM)?;
+    let cache = Cache::new(own, &design, pool_bytes_max, store).ok_or(ENOMEM)?;
     let pid = process::pid();
     let slot = claim_slot(control, pid);
     ACCOUNT.set_holds(tables.holds_of(control, slot));
@@ -262,13 +261,7 @@ fn build(
         uffd,
         lift,
         regions: Regions::new()?,
-        engine: Engine::new(
-            cache,
-            split,
-            design.read_ahead_pages,
-            sampler(settings.budget_bytes)?,
-            settings.budget_bytes,
-        ),
+        engine: Engine::new(cache, &design, sampler(settings.budget_bytes)?, settings.budget_bytes),
         threads: Threads::new(hard_bytes / THREADS_PART)?,
         resident_pages: 0,
         tables,

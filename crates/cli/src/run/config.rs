@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use zpager_policy::{DesignId, Settings};
+use zpager_policy::{Design, Settings};
 
 use super::program::Program;
 use super::stats_file;
@@ -16,6 +16,9 @@ use crate::size;
 
 /// The smallest budget: the agent's own tables, stacks and buffers, and enough pages to make progress.
 pub(crate) const MIN_BUDGET_BYTES: u64 = 8 << 20;
+
+/// The most of a budget that may belong to a pool of fixed size.
+const POOL_PERCENT_MAX: u64 = 90;
 
 /// The smallest limit of a swap file that is worth a file.
 pub(crate) const MIN_STORE_BYTES: u64 = 1 << 20;
@@ -168,15 +171,26 @@ fn parse_size(flag: &str, text: &str) -> Result<u64, Failure> {
 fn check_design(arguments: &RunArguments) -> Result<Settings, Failure> {
     let id = choice::design("--design", &arguments.design).map_err(Failure::own)?;
     let settings = choice::settings(id, &arguments.set, arguments.codec.as_deref());
-    let settings = settings.map_err(Failure::own)?;
-    match id {
-        DesignId::Default => Ok(settings),
-        _ => Err(Failure::own(format!(
-            "--design {}: `zpager run` cannot run this design: leave --design out, or give \
-             --design default",
-            id.name()
-        ))),
+    settings.map_err(Failure::own)
+}
+
+/// Refuses a pool of fixed size that leaves the program too little of the budget.
+///
+/// # Errors
+/// It belongs to the pool by nine tenths and more.
+pub(crate) fn check_pool(settings: &Settings, budget_bytes: u64) -> Result<(), Failure> {
+    let design = Design::new(settings, budget_bytes as usize);
+    let pool_bytes = design.size.unused_bytes(0) as u64;
+    if pool_bytes.saturating_mul(100) <= budget_bytes.saturating_mul(POOL_PERCENT_MAX) {
+        return Ok(());
     }
+    Err(Failure::own(format!(
+        "--design {}: a pool of {} leaves too little of a budget of {}: give it {POOL_PERCENT_MAX}% \
+         at most",
+        design.id.name(),
+        size::display(pool_bytes),
+        size::display(budget_bytes),
+    )))
 }
 
 fn choose_store(flag: Option<PathBuf>, environment: &Environment) -> StoreChoice {
@@ -219,7 +233,6 @@ mod tests {
         let table = [
             ("zpager run --codec lzma true", 125, "lz4"),
             ("zpager run --design lru true", 125, "zswap"),
-            ("zpager run --design castro true", 125, "--design default"),
             ("zpager run --design castro --set castro.cell=3 true", 125, "1, 2 or 4"),
             ("zpager run --set castro.cell=2 true", 125, "--design castro"),
             ("zpager run --set default.split=6% true", 125, "7% to 93%"),
@@ -249,6 +262,18 @@ mod tests {
             assert!(failure.message.contains(said), "{line}: {failure:?}");
             assert!(!failure.message.contains('\n'), "{line}: {failure:?}");
         }
+    }
+
+    #[test]
+    fn a_pool_may_not_take_all() {
+        let words = "zpager run --memory 64M --design cervera --set cervera.cache=";
+        let checked = |cache: &str| {
+            let found = check(&format!("{words}{cache} true")).expect("sound by itself");
+            check_pool(&found.design, 64 << 20)
+        };
+        assert!(checked("57M").is_ok());
+        let failure = checked("58M").expect_err("too large");
+        assert!(failure.message.contains("90%") && failure.message.contains("64"), "{failure:?}");
     }
 
     #[test]

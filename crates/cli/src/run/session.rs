@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use zpager_wire::{CONTROL_VARIABLE, Settings};
 
 use super::budget::{self, Budget};
-use super::config::Configuration;
+use super::config::{Configuration, check_pool};
 use super::control::SharedControl;
 use super::enter;
 use super::image;
@@ -53,6 +53,7 @@ impl Session {
         notices: &mut Notices,
     ) -> Result<Self, Failure> {
         let budget = budget::choose(configuration.memory)?;
+        check_pool(&configuration.design, budget.bytes)?;
         let store =
             store_file::open(&configuration.store, configuration.store_limit_bytes, notices)?;
         let agent = image::unpack()?;
