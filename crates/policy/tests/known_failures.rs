@@ -35,9 +35,9 @@ fn best(costs: &[usize; 6]) -> usize {
 fn a_fixed_size_that_is_good_for_one_program_is_bad_for_another() {
     let seed = seed();
     // One that fits as it is, and one that fits if most of it is compressed.
-    let [small, large] = [1000, 2000].map(|pages| costs(|| at_random(pages, 100_000, seed), 1400));
+    let [small, large] = [1000, 2000].map(|pages| costs(|| at_random(pages, 15_000, seed), 1400));
     assert!(best(&small) == 0 && best(&large) >= 4, "{small:?}, {large:?}");
-    assert!(small[0] == 0 && small[best(&large)] > 10_000, "{small:?}");
+    assert!(small[0] == 0 && small[best(&large)] > 5_000, "{small:?}");
     assert!(large[best(&small)] > 10 * large[best(&large)], "{large:?}");
 }
 
@@ -45,8 +45,8 @@ fn a_fixed_size_that_is_good_for_one_program_is_bad_for_another() {
 #[test]
 fn an_adaptive_size_is_near_the_best_fixed_one() {
     for pages in [900, 1400, 2000, 2600] {
-        let costs = costs(|| around(pages, 30), 1000);
-        let found = run(adaptive(Variant::Reference), 1000, around(pages, 30)).cost();
+        let costs = costs(|| around(pages, 8), 1000);
+        let found = run(adaptive(Variant::Reference), 1000, around(pages, 8)).cost();
         println!("{pages} pages: {found}, fixed {costs:?}");
         assert!(found <= costs[best(&costs)] * 11 / 10, "{pages} pages: {found}, {costs:?}");
     }
@@ -56,7 +56,7 @@ fn an_adaptive_size_is_near_the_best_fixed_one() {
 /// list, and each time a page goes to the store that would have been read from the pool.
 #[test]
 fn an_adaptive_size_writes_what_fits_where_pages_do_not_shrink_well() {
-    let references = || at_random(1200, 100_000, 7);
+    let references = || at_random(1200, 15_000, 7);
     let fits = run(fixed(70), 2600, references());
     assert_eq!(fits.store_reads, 0, "{fits:?}");
     let variants = [Variant::Sluggish, Variant::Reference, Variant::Aggressive];
@@ -72,7 +72,7 @@ fn an_adaptive_size_writes_what_fits_where_pages_do_not_shrink_well() {
 fn a_pool_that_is_of_no_use_is_given_up() {
     // Long phases on pages that fit, and once in a while a pass over others.
     let phases = || {
-        (0..20u64)
+        (0..4u64)
             .flat_map(|phase| (10_000 * (phase + 1)..).take(500).chain(at_random(900, 20_000, 7)))
     };
     let none = run(fixed(0), 1400, phases());
@@ -87,21 +87,21 @@ fn a_pool_that_is_of_no_use_is_given_up() {
 /// unless all of it fits compressed.
 #[test]
 fn a_loop_is_read_from_the_store_page_by_page() {
-    let rounds = 20;
+    let rounds = 6;
     let too_large = run(fixed(25), 1400, around(1800, rounds));
     assert!(too_large.store_reads > 1800 * (rounds - 1) * 9 / 10, "{too_large:?}");
     let fits = run(fixed(75), 1400, around(1800, rounds));
     assert_eq!(fits.store_reads, 0, "{fits:?}");
 }
 
-/// mm/zswap.c: without hysteresis a full pool is written to for every batch that comes.
+/// mm/zswap.c: without hysteresis a full pool writes for every batch that comes.
 #[test]
-fn a_limit_without_hysteresis_makes_many_small_writes() {
+fn a_limit_without_hysteresis_writes_little_and_often() {
     let limit = |accept| Size::Limit(Limit::new(20, accept, PAGES * PAGE_BYTES));
     let writes = |accept| {
-        let counts = run(limit(accept), 1400, at_random(3000, 50_000, 7));
+        let counts = run(limit(accept), 1400, at_random(3000, 10_000, 7));
         println!("{accept} %: {counts:?}");
         counts.store_writes
     };
-    assert!(writes(50) <= writes(100));
+    assert!(writes(90) * 2 < writes(100));
 }

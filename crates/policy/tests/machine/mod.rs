@@ -22,6 +22,7 @@ const STORE_COST: usize = 100;
 pub(crate) struct Counts {
     pub(crate) pool_reads: usize,
     pub(crate) store_reads: usize,
+    /// Runs of writes, without anything swapped out between.
     pub(crate) store_writes: usize,
     pub(crate) written_pages: usize,
 }
@@ -64,6 +65,8 @@ pub(crate) struct Machine {
     pool: Pool,
     lists: Lists,
     spilled: BTreeSet<u64>,
+    /// Whether the last step was a write.
+    is_writing: bool,
     pub(crate) counts: Counts,
 }
 
@@ -83,6 +86,7 @@ impl Machine {
             pool: Pool::default(),
             lists: Lists::default(),
             spilled: BTreeSet::new(),
+            is_writing: false,
             counts: Counts::default(),
         }
     }
@@ -134,6 +138,7 @@ impl Machine {
     }
 
     fn swap_out(&mut self) {
+        self.is_writing = false;
         let mut victims = [0; BATCH_PAGES];
         let count = self.replacement.take(&Resident(&self.residents), &mut victims);
         for victim in &victims[..count] {
@@ -176,7 +181,8 @@ impl Machine {
             self.remove(*page);
             self.spilled.insert(*page);
         }
-        self.counts.store_writes += 1;
+        self.counts.store_writes += usize::from(!self.is_writing);
+        self.is_writing = true;
         self.counts.written_pages += oldest.len();
         self.size.spilled();
     }
