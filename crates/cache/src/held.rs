@@ -61,9 +61,10 @@ impl<S: Space> Held<S> {
         self.clusters
     }
 
-    /// Whether less than half of the clusters held is taken by what is held of them.
-    pub(crate) fn is_sparse(&self) -> bool {
-        self.bytes * 2 < (self.clusters * CLUSTER_BYTES) as u64
+    /// Whether less than half of the clusters held is taken by what is held of them, and by
+    /// `unfilled_bytes` that will be.
+    pub(crate) fn is_sparse(&self, unfilled_bytes: usize) -> bool {
+        (self.bytes + unfilled_bytes as u64) * 2 < (self.clusters * CLUSTER_BYTES) as u64
     }
 
     /// One record more.

@@ -21,6 +21,7 @@ use zpager_wire::{EventKind, ProcessSlot};
 use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
 use crate::hold::pages_of;
+use crate::own::SwapFile;
 use crate::process::Process;
 use crate::regions::InChild;
 use crate::start::open_userfaultfd;
@@ -186,7 +187,8 @@ impl Process {
         self.make_room_bytes(CHILD_BYTES);
         self.wait_for_room(CHILD_BYTES);
         // From here to the fork no page may leave.
-        self.engine.cache.share_spilled(0, PAGE_NUMBER_END);
+        self.flush_store();
+        self.engine.cache.share_spilled();
         self.share_with_child();
         // SAFETY: without CLONE_VM the child has its own copy of everything, this stack included.
         let result = unsafe { syscall::call(registers.rax as u32, arguments) };
@@ -199,7 +201,7 @@ impl Process {
             }
             error if error < 0 => {
                 self.unshare_with_child();
-                self.engine.cache.unshare_spilled(0, PAGE_NUMBER_END);
+                self.engine.cache.unshare_spilled();
             }
             _ => {}
         }
@@ -238,6 +240,7 @@ impl Process {
     /// Buffers of the pager are empty between two calls; the child's cost RAM once they are used.
     fn empty_buffers(&mut self) {
         self.engine.cache.become_copy();
+        SwapFile::become_copy();
         self.incoming.release(0, self.incoming.bytes());
         self.incoming_pages_max = 0;
     }

@@ -231,6 +231,20 @@ fn manage_process(
     process.manage_thread(tid, stack_pointer, thread_pointer, mask)
 }
 
+/// Tells the supervisor of an invariant that does not hold.
+pub(crate) fn note_defect(file: &str, line: u32) {
+    let name = file.rsplit('/').next().unwrap_or(file).trim_end_matches(".rs").as_bytes();
+    let mut letters = [0; 8];
+    let count = name.len().min(letters.len());
+    letters[..count].copy_from_slice(&name[..count]);
+    let address = u64::from_le_bytes(letters);
+    // SAFETY: written once, by the loader's call, before anything else of the agent runs.
+    if let Some(control) = unsafe { CONTROL } {
+        let pid = zpager_sys::process::pid();
+        control.events.note(EventKind::InvariantBroken, pid, u64::from(line), address);
+    }
+}
+
 /// Makes everything that the process needs, in place.
 fn build(
     place: &mut Option<Process>,

@@ -9,6 +9,7 @@
 
 mod around;
 mod batch;
+mod behind;
 mod blocks;
 mod clusters;
 #[cfg(any(test, feature = "faulting"))]
@@ -23,6 +24,7 @@ mod tests;
 
 pub use around::{Around, ReadAround};
 pub use batch::Batch;
+pub use behind::{Behind, ReadBehind};
 pub use blocks::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Errno};
 pub use clusters::Clusters;
 #[cfg(any(test, feature = "faulting"))]

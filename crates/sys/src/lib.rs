@@ -9,6 +9,7 @@
 //! x86-64 only: Syscall User Dispatch exists there.
 #![no_std]
 
+pub mod aio;
 pub mod dispatch;
 pub mod file;
 pub mod limits;

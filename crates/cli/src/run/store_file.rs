@@ -110,7 +110,15 @@ fn open_in(directory: &Path, limit_bytes: Option<u64>) -> Result<StoreFile, Errn
     let clusters = rustix::fs::memfd_create("zpager-clusters", MemfdFlags::CLOEXEC)?;
     let map_bytes = Clusters::words_for(limit_bytes) * size_of::<AtomicU64>();
     rustix::fs::ftruncate(&clusters, map_bytes as u64)?;
+    lengthen(&file, limit_bytes);
     Ok(StoreFile { file, clusters, limit_bytes, direct })
+}
+
+/// Gives the file its length, without any space: a write that lengthens it would be waited for. What
+/// refuses that, such as the limit of files, costs speed alone.
+fn lengthen(file: &OwnedFd, limit_bytes: u64) {
+    let allowed = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    let _ = rustix::fs::ftruncate(file, limit_bytes.min(allowed.unwrap_or(u64::MAX)));
 }
 
 /// Nine tenths of what the file system has free.
@@ -200,7 +208,8 @@ mod tests {
         let store = open_in(&std::env::temp_dir(), Some(limit_bytes)).expect("a store");
         let map_bytes = rustix::fs::fstat(&store.clusters).expect("stat").st_size;
         assert_eq!(map_bytes, (Clusters::words_for(limit_bytes) * 8) as i64);
-        assert_eq!(rustix::fs::fstat(&store.file).expect("stat").st_size, 0);
+        let file = rustix::fs::fstat(&store.file).expect("stat");
+        assert_eq!((file.st_size, file.st_blocks), (limit_bytes as i64, 0));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Calls about the process and its threads.
 
-use zpager_cache::PAGE_NUMBER_END;
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, limits, process};
@@ -190,7 +189,8 @@ impl Process {
             thread.ends();
             return Outcome::GoOn;
         }
-        self.engine.cache.unshare_spilled(0, PAGE_NUMBER_END);
+        self.flush_store();
+        self.engine.cache.unshare_spilled();
         self.publish();
         self.control.retire(&self.tables, self.slot, self.pid);
         if self.shares_descriptors && self.threads.is_alone(thread) {
