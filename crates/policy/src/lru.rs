@@ -3,12 +3,11 @@
 //! Source: least recently used, as all four published systems have it from their kernels, where
 //! it is an approximation too (castro, 2003, 2.3.2).
 //!
-//! A use is known where it faults, and where a system call names the page. A page that comes back
-//! for a fault is the youngest, and so is one that a call touched; one that was fetched ahead was
-//! not used yet and comes in as old as half of the resident pages are. What is used without a
-//! fault is seen by giving every victim a [second chance](crate::SecondChance) before it is
-//! compressed; with no slots for that, this is the order of [arrival](crate::Arrival) but for what
-//! was fetched ahead.
+//! A use is known where it faults. A page that comes back for a fault is the youngest; one that was
+//! fetched ahead was not used yet and comes in as old as half of the resident pages are. What is
+//! used without a fault is seen where every victim gets a [second chance](crate::SecondChance)
+//! before it is compressed. Whoever drives this without places for that has the order of
+//! [arrival](crate::Arrival) but for what was fetched ahead.
 //!
 //! Bad case: a loop over a little more than is resident, as in SOR and FFT: what is wanted next is
 //! what was used longest ago.
@@ -23,8 +22,7 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// The mark of a page that is used now: wanted by a fault, from its second chance too, or
-    /// touched by a system call.
+    /// The mark of a page that is used now: wanted by a fault, from its second chance too.
     pub fn mark(&self) -> u16 {
         self.uses.mark()
     }
