@@ -208,7 +208,7 @@ fn wrong_words_are_refused() {
 
 /// Random order over pages that shrink and pages that do not, and what became of them.
 fn run_design(name: &str, kind: &str, setup: Setup) -> Managed {
-    let job = victims::job("field").arguments(&["64", kind, "1"]);
+    let job = victims::job("field").arguments(["64", kind, "1"]);
     let managed = compare(&job, &setup.design(name));
     let stats = &managed.stats;
     assert!(stats.swapped_out_pages > 0 && stats.swapped_in_pages > 0, "{name}: {stats:?}");
