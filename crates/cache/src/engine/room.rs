@@ -2,7 +2,7 @@
 
 use zpager_policy::{Change, List, Shares, Size, Step};
 use zpager_pool::SpaceSource;
-use zpager_store::Blocks;
+use zpager_store::{Blocks, CLUSTER_BYTES};
 
 use super::Engine;
 use crate::cache::SpillError;
@@ -76,9 +76,16 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         let Size::Adaptive(adaptive) = &mut self.size else { return };
         let change = adaptive.read(list, self.cache.pool_bytes());
         self.limit_pool(true);
-        if change == Change::Shrink && !self.cache.free_cell() {
-            // The next need for room is met by writing the oldest.
-            self.size.refused();
+        if change == Change::Shrink {
+            self.shrink_bytes += self.cell_bytes;
+        }
+        // A cell at a time would take a look at all cells for each, and a short write.
+        if self.shrink_bytes >= CLUSTER_BYTES {
+            self.shrink_bytes = 0;
+            if !self.cache.free_cells() {
+                // The next need for room is met by writing the oldest.
+                self.size.refused();
+            }
         }
     }
 
