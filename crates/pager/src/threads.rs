@@ -171,6 +171,14 @@ impl Threads {
         (0..self.count).map(|at| self.block(at)).filter(|thread| thread.tid.load(Relaxed) != NOBODY)
     }
 
+    /// Where the hold ends that keeps `page`, if one does.
+    pub(crate) fn hold_end(&self, page: u64) -> Option<u64> {
+        self.live()
+            .flat_map(|thread| thread.held().iter())
+            .find(|&&(start, end)| start <= page && page < end)
+            .map(|&(_, end)| end)
+    }
+
     /// Whether no other thread is in use, or may come to be.
     pub(crate) fn is_alone(&self, thread: &Thread) -> bool {
         (0..self.count).all(|at| {

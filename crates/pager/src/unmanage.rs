@@ -101,8 +101,8 @@ impl Process {
     /// Brings in what is swapped out; pages that were never written stay away.
     fn bring_in_known(&mut self, pages: Pages) {
         let mut from = pages.start;
-        while let Some(page) = self.cache.index.next_known(from, pages.end) {
-            if !self.cache.index.get(page).is_resident() {
+        while let Some(page) = self.engine.cache.index.next_known(from, pages.end) {
+            if !self.engine.cache.index.get(page).is_resident() {
                 self.make_resident(page..page + 1);
             }
             from = page + 1;

@@ -190,7 +190,7 @@ impl Process {
             thread.ends();
             return Outcome::GoOn;
         }
-        self.cache.unshare_spilled(0, PAGE_NUMBER_END);
+        self.engine.cache.unshare_spilled(0, PAGE_NUMBER_END);
         self.publish();
         self.control.retire(&self.tables, self.slot, self.pid);
         if self.shares_descriptors && self.threads.is_alone(thread) {
