@@ -15,6 +15,7 @@
 //! Memory: eight bytes a reference for [`Future`], a quarter of a byte for each of the two sets.
 
 use std::io::Read;
+use std::ops::Range;
 
 use zpager_codec::CodecId;
 use zpager_store::CLUSTER_BYTES;
@@ -37,6 +38,9 @@ const PAGE_BYTES: u64 = 4096;
 const ENTRY_BYTES: u64 = 8;
 /// Most pages that come with one fault.
 const WINDOW_MAX: u64 = 64;
+/// Soon is within as many references as this part of the resident pages. What comes much before it
+/// is wanted sends away pages that would be missed, where waiting would find others to send.
+const SOON_PART: u64 = 4;
 /// Pages that are lifted together.
 const LIFT_PAGES: u64 = 32;
 /// A page that does not become shorter than this is kept raw.
@@ -176,7 +180,8 @@ impl<'a> Belady<'a> {
     fn fault(&mut self, page: u64) {
         let is_fresh = self.tiers[page as usize] == Tier::Absent;
         let (first, end) = self.window(page, is_fresh);
-        self.make_room(end - first);
+        let entry_bytes = if is_fresh { ENTRY_BYTES } else { 0 };
+        self.make_room((end - first) * (PAGE_BYTES + entry_bytes));
         self.outcome.ledger.fault(end - first);
         let mut read_bytes = 0;
         for page in first..end {
@@ -194,13 +199,15 @@ impl<'a> Belady<'a> {
         self.outcome.swapped_in_pages += if is_fresh { 0 } else { end - first };
     }
 
-    /// The pages around `page` that are in the same case and wanted before one that is resident.
+    /// The pages around `page` that are in the same case and wanted soon, and before one that is
+    /// resident.
     fn window(&self, page: u64, is_fresh: bool) -> (u64, u64) {
         let (mut first, mut end) = (page, page + 1);
         if !self.bound.is_ahead {
             return (first, end);
         }
-        let latest = self.resident.last().unwrap_or(0);
+        let soon = self.outcome.references + self.resident_pages / SOON_PART;
+        let latest = self.resident.last().unwrap_or(0).min(soon as u32);
         let region = self.layout.region(page);
         let is_worth = |page: u64| {
             let tier = self.tiers[page as usize];
@@ -253,9 +260,9 @@ impl<'a> Belady<'a> {
         self.resident_pages * PAGE_BYTES + self.pool_bytes + self.known_pages * ENTRY_BYTES
     }
 
-    fn make_room(&mut self, pages: u64) {
+    fn make_room(&mut self, bytes: u64) {
         let Bound { budget_bytes, share, .. } = self.bound;
-        while self.held_bytes() + pages * PAGE_BYTES > budget_bytes {
+        while self.held_bytes() + bytes > budget_bytes {
             let has_few = self.resident_pages * PAGE_BYTES * SHARE_PARTS < budget_bytes * share;
             let gave = match has_few {
                 true => self.spill() || self.swap_out(),
@@ -315,6 +322,25 @@ impl<'a> Belady<'a> {
         true
     }
 
+    /// The program gave a page back.
+    fn forget(&mut self, page: u64) {
+        let wanted_at = self.wanted_at[page as usize];
+        match std::mem::replace(&mut self.tiers[page as usize], Tier::Absent) {
+            Tier::Absent => return,
+            Tier::Resident => {
+                self.resident.remove(wanted_at);
+                self.resident_pages -= 1;
+            }
+            Tier::Compressed(bytes) => {
+                self.pooled.remove(wanted_at);
+                self.pool_bytes -= u64::from(bytes);
+            }
+            Tier::SameFilled | Tier::Spilled(_) => {}
+        }
+        self.known_pages -= 1;
+        self.sizes.forget(page);
+    }
+
     /// Counts a write for every full cluster.
     fn write(&mut self, bytes: u16) -> Tier {
         self.unwritten_bytes += u64::from(bytes);
@@ -355,22 +381,8 @@ impl Memory for Belady<'_> {
         Ok(())
     }
 
-    fn release(&mut self, page: u64) {
-        let wanted_at = self.wanted_at[page as usize];
-        match std::mem::replace(&mut self.tiers[page as usize], Tier::Absent) {
-            Tier::Absent => return,
-            Tier::Resident => {
-                self.resident.remove(wanted_at);
-                self.resident_pages -= 1;
-            }
-            Tier::Compressed(bytes) => {
-                self.pooled.remove(wanted_at);
-                self.pool_bytes -= u64::from(bytes);
-            }
-            Tier::SameFilled | Tier::Spilled(_) => {}
-        }
-        self.known_pages -= 1;
-        self.sizes.forget(page);
+    fn release(&mut self, pages: Range<u64>) {
+        pages.for_each(|page| self.forget(page));
     }
 
     fn outcome(&self) -> Outcome {

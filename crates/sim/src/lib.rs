@@ -7,9 +7,11 @@
 //! an outcome depends on the trace and the flags alone.
 
 mod belady;
+mod compressed;
 mod contents;
 pub mod cost;
 mod disk;
+mod lengths;
 mod outcome;
 mod replay;
 mod survey;
@@ -18,6 +20,7 @@ pub mod trace;
 mod uncompressed;
 
 pub use belady::{Belady, Bound, Future, SHARE_PARTS, SHARES};
+pub use compressed::{Compressed, Setup};
 pub use outcome::Outcome;
 pub use replay::{Lost, Memory, ReplayError, replay};
 pub use survey::{Layout, Survey, survey};

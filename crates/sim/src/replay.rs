@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::Read;
+use std::ops::Range;
 
 use crate::outcome::Outcome;
 use crate::survey::Layout;
@@ -15,8 +16,8 @@ pub trait Memory {
     /// The page cannot be had.
     fn reference(&mut self, page: u64, reference: &Reference<'_>) -> Result<(), Lost>;
 
-    /// The program gives a page back of which something may be known.
-    fn release(&mut self, page: u64);
+    /// The program gives pages back of which something may be known.
+    fn release(&mut self, pages: Range<u64>);
 
     /// What it came to so far.
     fn outcome(&self) -> Outcome;
@@ -84,7 +85,7 @@ pub fn replay(
                 memory.reference(page, &reference).map_err(ReplayError::Lost)?;
             }
             Event::Release { first, pages } => {
-                layout.ranges(first, pages).flatten().for_each(|page| memory.release(page));
+                layout.ranges(first, pages).for_each(|pages| memory.release(pages));
             }
         }
     }
@@ -123,11 +124,5 @@ pub(crate) mod testing {
     pub(crate) fn read(page: u64) -> Event<'static> {
         let contents = Contents::Unchanged;
         Event::Reference(Reference { page, is_fresh: false, is_written: false, contents })
-    }
-
-    /// A page is written and has `sizes` then.
-    pub(crate) fn write(page: u64, sizes: &[u16]) -> Event<'_> {
-        let contents = if sizes.is_empty() { Contents::Unchanged } else { Contents::Sizes(sizes) };
-        Event::Reference(Reference { page, is_fresh: false, is_written: true, contents })
     }
 }

@@ -128,11 +128,6 @@ impl Layout {
         self.regions[after].clone()
     }
 
-    /// The first region that ends after `from`.
-    pub(crate) fn region_after(&self, from: u64) -> Option<Range<u64>> {
-        self.regions.get(self.regions.partition_point(|region| region.end <= from)).cloned()
-    }
-
     /// The numbers of those of `pages` pages from `first` on that lie in leaves of the trace.
     pub(crate) fn ranges(&self, first: u64, pages: u64) -> impl Iterator<Item = Range<u64>> {
         let end = first + pages;
@@ -196,15 +191,11 @@ mod tests {
         assert_eq!(numbers[1], numbers[0] + 1);
         assert_eq!(survey.layout.region(numbers[0]), numbers[0]..numbers[2] + 1);
         assert_eq!(survey.layout.region(numbers[3]), numbers[3]..numbers[3] + 1);
-        assert_eq!(survey.layout.region_after(numbers[2] + 1), Some(numbers[3]..numbers[3] + 1));
         assert_eq!(lookup.number(1 << 20), None);
         let mut ordered = numbers;
         ordered.sort_unstable();
         assert!(ordered.windows(2).all(|pair| pair[0] <= pair[1]));
-        assert!(
-            ordered[7] < survey.layout.end()
-                && survey.layout.region_after(ordered[7] + 1).is_none()
-        );
+        assert!(ordered[7] < survey.layout.end());
     }
 
     #[test]

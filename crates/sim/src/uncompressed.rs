@@ -10,6 +10,8 @@
 //!
 //! Bad case: a loop over more pages than are resident.
 
+use std::ops::Range;
+
 use zpager_policy::{Ahead, Window};
 
 use crate::cost::{Disk, Ledger};
@@ -95,7 +97,8 @@ impl<'a> Uncompressed<'a> {
     fn fault(&mut self, page: u64) {
         let is_fresh = !self.pages[page as usize].is_known;
         let (first, pages) = self.window(page, is_fresh);
-        self.make_room(pages);
+        let entry_bytes = if is_fresh { ENTRY_BYTES } else { 0 };
+        self.make_room(pages * (PAGE_BYTES + entry_bytes));
         self.outcome.ledger.fault(pages);
         if is_fresh {
             self.outcome.fresh_faults += 1;
@@ -117,8 +120,8 @@ impl<'a> Uncompressed<'a> {
         let lately = self.arrivals.saturating_sub(self.resident_pages / LATELY_PART);
         let pages = &self.pages;
         let came_lately = |page: u64| {
-            let page = pages[page as usize];
-            page.is_resident && page.came_at >= lately
+            let page = pages.get(page as usize);
+            page.is_some_and(|page| page.is_resident && page.came_at >= lately)
         };
         let is_alike = |page: u64| {
             let page = pages[page as usize];
@@ -164,9 +167,8 @@ impl<'a> Uncompressed<'a> {
         self.resident_pages * PAGE_BYTES + self.known_pages * ENTRY_BYTES
     }
 
-    fn make_room(&mut self, pages: u64) {
-        while self.held_bytes() + pages * PAGE_BYTES > self.budget_bytes && self.resident_pages > 0
-        {
+    fn make_room(&mut self, bytes: u64) {
+        while self.held_bytes() + bytes > self.budget_bytes && self.resident_pages > 0 {
             self.swap_out();
         }
     }
@@ -246,15 +248,17 @@ impl Memory for Uncompressed<'_> {
         Ok(())
     }
 
-    fn release(&mut self, page: u64) {
-        let number = page as u32;
-        if self.pages[page as usize].is_resident {
-            self.unlink(number);
-            self.resident_pages -= 1;
+    fn release(&mut self, pages: Range<u64>) {
+        for number in pages.start as u32..pages.end as u32 {
+            let page = self.pages[number as usize];
+            if page.is_resident {
+                self.unlink(number);
+                self.resident_pages -= 1;
+            }
+            self.give_slot(number);
+            self.known_pages -= u64::from(page.is_known);
+            self.pages[number as usize] = ABSENT;
         }
-        self.give_slot(number);
-        self.known_pages -= u64::from(self.pages[page as usize].is_known);
-        self.pages[page as usize] = ABSENT;
     }
 
     fn outcome(&self) -> Outcome {
