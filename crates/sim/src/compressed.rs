@@ -15,9 +15,10 @@ use zpager_cache::{
 };
 use zpager_codec::{CodecId, Page, SCRATCH_ALIGN_BYTES, compress, scratch_bytes};
 use zpager_policy::{Ahead, SLOTS, Sample, Sampler, Shares, Step};
-use zpager_pool::Heap;
+
 use zpager_store::{CLUSTER_BYTES, Clusters};
 
+use crate::arena::Arena;
 use crate::contents::Sizes;
 use crate::cost::{Disk, Ledger};
 use crate::disk::DiskBlocks;
@@ -55,7 +56,7 @@ pub struct Setup {
 /// An engine and the memory that it manages.
 pub struct Compressed<'a> {
     layout: &'a Layout,
-    engine: Engine<Heap, DiskBlocks, Lengths>,
+    engine: Engine<Arena, DiskBlocks, Lengths>,
     blocks: DiskBlocks,
     ahead: Ahead,
     sizes: Sizes,
@@ -103,7 +104,7 @@ impl<'a> Compressed<'a> {
             (0..words).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
         let blocks = DiskBlocks::new(setup.disk);
         let store = Store { blocks: blocks.clone(), clusters: Clusters::new(words) };
-        let cache = Cache::new(Heap, setup.codec, setup.budget_bytes as usize, Some(store))?;
+        let cache = Cache::new(Arena, setup.codec, setup.budget_bytes as usize, Some(store))?;
         let slots = vec![Sample::default(); SLOTS].leak();
         let sampler = Sampler::new(slots, setup.budget_bytes / PAGE_BYTES as u64 * 2);
         Some(Compressed {
