@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use zpager_codec::CodecId;
+use zpager_policy::{DesignId, Settings};
 use zpager_sim::cost::DISKS;
 use zpager_sim::trace::{Contents, Header, Reader, Reference, Writer};
 use zpager_sim::*;
@@ -37,11 +38,13 @@ fn main() {
         report(name, "survey", references, began, None);
         let budget_bytes = survey.pages * 4096 / 2;
         let disk = DISKS[1];
-        let setup = Setup { budget_bytes, codec: CodecId::Word, column: 0, disk };
         let layout = &survey.layout;
         serve(name, "none", &bytes, layout, Uncompressed::new(layout, budget_bytes, disk));
-        let compressed = Compressed::new(layout, &setup).expect("memory");
-        serve(name, "default", &bytes, layout, compressed);
+        for id in DesignId::ALL {
+            let setup = Setup { budget_bytes, settings: Settings::of(id), column: 0, disk };
+            let compressed = Compressed::new(layout, &setup).expect("memory");
+            serve(name, id.name(), &bytes, layout, compressed);
+        }
         let began = processor_time();
         let future = Future::read(Reader::new(&bytes[..]).expect("a trace"), &survey);
         let future = future.expect("short");
