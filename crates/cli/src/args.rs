@@ -1,7 +1,7 @@
 //! The command line: what may be written, and nothing about whether it makes sense.
 //!
-//! Values stay text here; [`crate::run`] and [`crate::codecs`] check them, so that every
-//! message about them has one form.
+//! Values stay text here; [`crate::run`], [`crate::codecs`] and [`crate::designs`] check them, so
+//! that every message about them has one form.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,6 +23,8 @@ pub(crate) enum Action {
     Bench(BenchCommand),
     /// Compare the codecs on the user's pages.
     Codecs(CodecsArguments),
+    /// List the designs and what can be set of them.
+    Designs(DesignsArguments),
 }
 
 /// Compressed swap for Linux in user space.
@@ -38,6 +40,7 @@ enum Command {
     Run(RunArguments),
     Bench(BenchCommand),
     Codecs(CodecsArguments),
+    Designs(DesignsArguments),
 }
 
 /// Run an unmodified program inside a fixed amount of memory.
@@ -63,7 +66,15 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) store_size: Option<String>,
 
-    /// What compresses the pages [default: the fastest on this processor]
+    /// How pages are kept; `zpager designs` lists what there is
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) design: String,
+
+    /// Set a parameter of the design, such as default.split=60%; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// What compresses the pages [default: the design's]
     #[arg(long, value_name = "NAME")]
     pub(crate) codec: Option<String>,
 
@@ -124,27 +135,47 @@ pub(crate) struct CodecsArguments {
     pub(crate) program: Vec<OsString>,
 }
 
+/// List the designs, what they are made of, and what can be set of them.
+///
+/// A design is a named set of choices; all but `default` reproduce a published system. What is
+/// listed with a default and a range is set by `--set NAME=VALUE`. The exit status is 2 when the
+/// arguments are wrong.
+#[derive(Debug, Args)]
+pub(crate) struct DesignsArguments {
+    /// Only this design, with what its parts are
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// Write what is listed to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// Commands whose wrong arguments end with status 2.
+const WITH_STATUS_2: [&str; 2] = ["codecs", "designs"];
+
 /// Reads the command line.
 ///
 /// # Errors
-/// One line with what is not understood, and status 125, or 2 for `codecs`.
+/// One line with what is not understood, and status 125, or 2 for `codecs` and `designs`.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, Failure> {
     let words: Vec<OsString> = words.into_iter().collect();
     match Arguments::try_parse_from(&words) {
         Ok(Arguments { command: Command::Run(arguments) }) => Ok(Action::Run(arguments)),
         Ok(Arguments { command: Command::Bench(command) }) => Ok(Action::Bench(command)),
         Ok(Arguments { command: Command::Codecs(arguments) }) => Ok(Action::Codecs(arguments)),
+        Ok(Arguments { command: Command::Designs(arguments) }) => Ok(Action::Designs(arguments)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Action::Show(error.render().to_string()))
             }
-            _ => Err(failure_of(&error, words.get(1).is_some_and(|word| word == "codecs"))),
+            _ => Err(failure_of(&error, words.get(1).and_then(|word| word.to_str()))),
         },
     }
 }
 
 /// Makes one line of the parser's several.
-fn failure_of(error: &clap::Error, is_codecs: bool) -> Failure {
+fn failure_of(error: &clap::Error, command: Option<&str>) -> Failure {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Failure::own(
             "no command: one is `zpager run -- PROGRAM ARGS...`; see `zpager --help`",
@@ -153,9 +184,9 @@ fn failure_of(error: &clap::Error, is_codecs: bool) -> Failure {
     let text = error.render().to_string();
     let first = text.lines().next().unwrap_or_default();
     let what = first.strip_prefix("error: ").unwrap_or(first);
-    match is_codecs {
-        true => Failure::arguments(format!("{what}; see `zpager codecs --help`")),
-        false => Failure::own(format!("{what}; see `zpager --help` and `zpager run --help`")),
+    match command.filter(|command| WITH_STATUS_2.contains(command)) {
+        Some(command) => Failure::arguments(format!("{what}; see `zpager {command} --help`")),
+        None => Failure::own(format!("{what}; see `zpager --help` and `zpager run --help`")),
     }
 }
 
@@ -192,6 +223,7 @@ mod tests {
         let arguments = run("zpager run true");
         assert_eq!(arguments.memory, "auto");
         assert_eq!((arguments.codec, arguments.store_size), (None, None));
+        assert_eq!((arguments.design.as_str(), arguments.set.len()), ("default", 0));
         assert_eq!((arguments.store, arguments.stats), (None, None));
     }
 
@@ -205,8 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn wrong_words_after_codecs_have_a_status_of_their_own() {
-        for line in ["zpager codecs --pages", "zpager codecs --wrong f", "zpager codecs f g"] {
+    fn wrong_words_after_codecs_and_designs_have_a_status_of_their_own() {
+        for line in [
+            "zpager codecs --pages",
+            "zpager codecs --wrong f",
+            "zpager codecs f g",
+            "zpager designs hp castro",
+            "zpager designs --json",
+        ] {
             let failure = parse(words(line)).expect_err(line);
             assert_eq!(failure.status, 2, "{line}: {failure:?}");
             assert!(!failure.message.contains('\n'), "{failure:?}");
@@ -216,7 +254,7 @@ mod tests {
     #[test]
     fn help_is_shown() {
         for line in
-            ["zpager --help", "zpager run --help", "zpager codecs --help", "zpager --version"]
+            ["zpager --help", "zpager run --help", "zpager designs --help", "zpager --version"]
         {
             assert!(matches!(parse(words(line)), Ok(Action::Show(_))), "{line}");
         }

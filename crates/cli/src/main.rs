@@ -8,13 +8,16 @@ compile_error!("zpager runs on Linux on x86-64");
 
 mod args;
 mod codecs;
+mod designs;
 mod failure;
 mod run;
 mod size;
 
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use args::Action;
+use failure::{Failure, OrFail};
 
 fn main() -> ExitCode {
     let result = match args::parse(std::env::args_os()) {
@@ -25,7 +28,18 @@ fn main() -> ExitCode {
         Ok(Action::Run(arguments)) => run::main(arguments),
         Ok(Action::Bench(command)) => Ok(zpager_bench::main(command)),
         Ok(Action::Codecs(arguments)) => codecs::main(arguments),
+        Ok(Action::Designs(arguments)) => designs::main(arguments),
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| failure.report())
+}
+
+/// Prints results; a reader who has seen enough, such as `head`, is no failure.
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).or_fail("standard output")
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }

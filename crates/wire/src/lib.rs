@@ -25,7 +25,7 @@ pub use processes::{MAX_PROCESSES, ProcessSlot, Processes, Request};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -56,6 +56,9 @@ pub enum Entry {
     Thread = 2,
 }
 
+/// Words in which a design and its parameters travel.
+pub const DESIGN_WORDS: usize = 26;
+
 /// What the user asked for. Written before the first program starts.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +67,8 @@ pub struct Settings {
     pub budget_bytes: u64,
     /// How many bytes the swap file may grow to; 0 without a store.
     pub store_limit_bytes: u64,
+    /// The design and its parameters, as the policy crate writes them.
+    pub design: [u64; DESIGN_WORDS],
     /// Process id of the supervising command; the store and the cluster map are
     /// reached through its descriptors, `/proc/PID/fd/N`.
     pub supervisor_pid: i32,
@@ -73,8 +78,6 @@ pub struct Settings {
     pub clusters_fd: i32,
     /// The supervisor's descriptor of the agent's own shared object.
     pub agent_fd: i32,
-    /// The codec's number, as the codec crate gives it.
-    pub codec: u8,
     /// Manage every program from its first instruction instead of when the budget comes near.
     pub from_start: u8,
     /// Lift pages by write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.
