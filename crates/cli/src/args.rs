@@ -25,6 +25,8 @@ pub(crate) enum Action {
     Codecs(CodecsArguments),
     /// List the designs and what can be set of them.
     Designs(DesignsArguments),
+    /// Replay a trace through designs.
+    Sim(SimArguments),
 }
 
 /// Compressed swap for Linux in user space.
@@ -41,6 +43,7 @@ enum Command {
     Bench(BenchCommand),
     Codecs(CodecsArguments),
     Designs(DesignsArguments),
+    Sim(SimArguments),
 }
 
 /// Run an unmodified program inside a fixed amount of memory.
@@ -151,13 +154,52 @@ pub(crate) struct DesignsArguments {
     pub(crate) json: Option<PathBuf>,
 }
 
+/// Replay a trace through designs, in modelled time.
+///
+/// Every reference of the trace goes through the code that `zpager run` uses, at each memory size
+/// and for each design, with the costs of faults, codecs and disk that are printed with the
+/// results. The exit status is 2 when the arguments are wrong or the trace cannot be read, 125
+/// when zpager itself fails.
+#[derive(Debug, Args)]
+#[command(override_usage = "zpager sim [OPTIONS] --memory SIZE,... TRACE")]
+pub(crate) struct SimArguments {
+    /// What `zpager trace` recorded
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// The memory sizes to simulate, such as 64M,128M: resident pages, pool and zpager's own data
+    #[arg(long, value_name = "SIZE,...", allow_hyphen_values = true)]
+    pub(crate) memory: Option<String>,
+
+    /// The designs, as `zpager designs` lists them; `none` compresses nothing, `belady` knows the
+    /// future
+    #[arg(long, value_name = "NAME,...", default_value = "default")]
+    pub(crate) design: String,
+
+    /// A parameter of one of them, as `zpager designs` lists them; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// What the store is on: hdd, ssd or nvme
+    #[arg(long, value_name = "NAME", default_value = "ssd")]
+    pub(crate) disk: String,
+
+    /// Write a row for each design and size to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Draw time against memory into this file, as SVG
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
 /// Commands whose wrong arguments end with status 2.
-const WITH_STATUS_2: [&str; 2] = ["codecs", "designs"];
+const WITH_STATUS_2: [&str; 3] = ["codecs", "designs", "sim"];
 
 /// Reads the command line.
 ///
 /// # Errors
-/// One line with what is not understood, and status 125, or 2 for `codecs` and `designs`.
+/// One line with what is not understood, and status 125, or 2 for those of [`WITH_STATUS_2`].
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, Failure> {
     let words: Vec<OsString> = words.into_iter().collect();
     match Arguments::try_parse_from(&words) {
@@ -165,6 +207,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action,
         Ok(Arguments { command: Command::Bench(command) }) => Ok(Action::Bench(command)),
         Ok(Arguments { command: Command::Codecs(arguments) }) => Ok(Action::Codecs(arguments)),
         Ok(Arguments { command: Command::Designs(arguments) }) => Ok(Action::Designs(arguments)),
+        Ok(Arguments { command: Command::Sim(arguments) }) => Ok(Action::Sim(arguments)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Action::Show(error.render().to_string()))

@@ -10,7 +10,9 @@ mod args;
 mod codecs;
 mod designs;
 mod failure;
+mod picture;
 mod run;
+mod sim;
 mod size;
 
 use std::io::{self, ErrorKind, Write};
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Ok(Action::Bench(command)) => Ok(zpager_bench::main(command)),
         Ok(Action::Codecs(arguments)) => codecs::main(arguments),
         Ok(Action::Designs(arguments)) => designs::main(arguments),
+        Ok(Action::Sim(arguments)) => sim::main(arguments),
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| failure.report())
