@@ -50,7 +50,10 @@ impl Process {
         }
         let budget_pages = self.control.settings.budget_bytes / PAGE_BYTES as u64;
         let is_spilled = matches!(entry.state(), State::Spilled { .. });
-        let most = (budget_pages / WINDOW_PART).max(1);
+        let most = match self.recorder {
+            None => (budget_pages / WINDOW_PART).max(1),
+            Some(_) => 1,
+        };
         let (first, pages) =
             match thread.ahead.window(page, is_spilled, |page| self.came_lately(page)) {
                 Window::Up(pages) => (page, most.min(pages as u64).min(region.end - page)),
@@ -87,6 +90,14 @@ impl Process {
     /// Brings in pages from `page` on, all that are in the same case as the
     /// first and at most `most`; gives how many, at least one.
     fn bring_in(&mut self, page: u64, most: usize) -> usize {
+        match self.recorder {
+            None => self.bring_in_run(page, most),
+            Some(_) => self.bring_in_recorded(page),
+        }
+    }
+
+    /// [`Process::bring_in`] of a run that is not recorded.
+    pub(crate) fn bring_in_run(&mut self, page: u64, most: usize) -> usize {
         let is_fresh = self.cache.index.get(page).is_absent();
         let mut pages = 1;
         while pages < most.min(BATCH_PAGES) {
@@ -238,6 +249,9 @@ impl Process {
             }
             self.cache.forget(page);
             from = page + 1;
+        }
+        if from > pages.start {
+            self.record_released(&pages);
         }
         self.cache.index.release_absent(pages.start, pages.end);
     }

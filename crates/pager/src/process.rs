@@ -14,7 +14,8 @@ use zpager_wire::{Control, EventKind, ProcessSlot, Tables};
 
 use crate::account::Published;
 use crate::own::{Own, SwapFile};
-use crate::regions::Regions;
+use crate::record::Recorder;
+use crate::regions::{Pages, Regions};
 use crate::start::Image;
 use crate::threads::Threads;
 
@@ -55,6 +56,8 @@ pub(crate) struct Process {
     /// Time that spilling has taken.
     pub(crate) spill_ticks: u64,
     pub(crate) threads: Threads,
+    /// Pages that stay while their memory leaves management.
+    pub(crate) kept: Pages,
     /// The run's shared pages.
     pub(crate) tables: Tables<'static>,
     /// Resident pages of managed memory that are this process's own.
@@ -88,6 +91,8 @@ pub(crate) struct Process {
     pub(crate) memory_files: [i32; MEMORY_FILES],
     /// The store's descriptor, to be kept from the program.
     pub(crate) store_fd: i32,
+    /// Of a run that is recorded.
+    pub(crate) recorder: Option<Recorder>,
 }
 
 impl Process {

@@ -106,7 +106,10 @@ impl View<'_> {
 
 impl Process {
     /// Where the hold ends that keeps `page`, if one does.
-    fn hold_end(&self, page: u64) -> Option<u64> {
+    pub(crate) fn hold_end(&self, page: u64) -> Option<u64> {
+        if self.kept.contains(&page) {
+            return Some(self.kept.end);
+        }
         self.threads
             .live()
             .flat_map(|thread| thread.held().iter())
@@ -302,7 +305,7 @@ impl Process {
 
     /// Lifts neighbouring pages of one region into staging from place `staged`
     /// on; writes those that came to `lifted` and gives how many.
-    fn lift_run(
+    pub(crate) fn lift_run(
         &mut self,
         region: &Region,
         pages: &[u64],
@@ -410,7 +413,7 @@ impl Process {
     }
 
     /// Hands the pages in staging to the cache and empties staging.
-    fn store_lifted(&mut self, lifted: &[u64]) {
+    pub(crate) fn store_lifted(&mut self, lifted: &[u64]) {
         let staging = Self::pages_of(&self.staging);
         let counters = &self.control.counters;
         let (mut out, mut filled, mut raw, mut compressed, mut bytes) = (0, 0, 0, 0, 0);
@@ -431,6 +434,7 @@ impl Process {
                     continue;
                 }
             }
+            self.record_left(page, &staging[place]);
             self.remember(page, heat);
             out += 1;
         }
