@@ -1,7 +1,7 @@
 //! The command line: what may be written, and nothing about whether it makes sense.
 //!
-//! Values stay text here; [`crate::run`] and [`crate::codecs`] check them, so that every
-//! message about them has one form.
+//! Values stay text here; [`crate::run`], [`crate::codecs`] and [`crate::trace`] check them, so that
+//! every message about them has one form.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,6 +23,8 @@ pub(crate) enum Action {
     Bench(BenchCommand),
     /// Compare the codecs on the user's pages.
     Codecs(CodecsArguments),
+    /// Record a program's page references.
+    Trace(TraceArguments),
 }
 
 /// Compressed swap for Linux in user space.
@@ -38,6 +40,7 @@ enum Command {
     Run(RunArguments),
     Bench(BenchCommand),
     Codecs(CodecsArguments),
+    Trace(TraceArguments),
 }
 
 /// Run an unmodified program inside a fixed amount of memory.
@@ -46,7 +49,7 @@ enum Command {
 /// there goes, still compressed, to an unlinked swap file. The exit status is the
 /// program's; 125 when zpager itself fails, 126 when the program cannot be run,
 /// 127 when it is not found.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(override_usage = "zpager run [OPTIONS] -- PROGRAM [ARGS]...")]
 pub(crate) struct RunArguments {
     /// Physical memory for the program and all that it starts, such as 256M or 1.5G; `auto` takes
@@ -124,27 +127,69 @@ pub(crate) struct CodecsArguments {
     pub(crate) program: Vec<OsString>,
 }
 
+/// Record the page references of an unmodified program, for `zpager sim`.
+///
+/// The program runs in a small window of resident pages; each page that comes into it is a
+/// reference, and how it was when it left is recorded with it. The exit status is the program's;
+/// 2 when the arguments are wrong, 125 when zpager itself fails or the trace cannot be written, 126
+/// when the program cannot be run, 127 when it is not found.
+#[derive(Debug, Args)]
+#[command(override_usage = "zpager trace [OPTIONS] -- PROGRAM [ARGS]...")]
+pub(crate) struct TraceArguments {
+    /// The file of the trace [default: PROGRAM.trace in the current directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// How many pages are resident at a time
+    #[arg(long, value_name = "PAGES", default_value = "32", allow_hyphen_values = true)]
+    pub(crate) window: String,
+
+    /// The codecs whose sizes are recorded [default: word,lz4,lzo,wkdm,wk4x4]
+    #[arg(long, value_name = "NAME,...")]
+    pub(crate) codec: Option<String>,
+
+    /// Physical memory for the pages that have left the window, as for `zpager run`
+    #[arg(long, value_name = "SIZE|auto", default_value = "auto", allow_hyphen_values = true)]
+    pub(crate) memory: String,
+
+    /// Directory of a swap file for what does not fit there, or `none`
+    #[arg(long, value_name = "DIR|none", default_value = "none")]
+    pub(crate) store: PathBuf,
+
+    /// Print no progress, no summary and no warnings
+    #[arg(long)]
+    pub(crate) quiet: bool,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
 /// Reads the command line.
 ///
 /// # Errors
-/// One line with what is not understood, and status 125, or 2 for `codecs`.
+/// One line with what is not understood, and status 125, or 2 for those of [`STATUS_2`].
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, Failure> {
     let words: Vec<OsString> = words.into_iter().collect();
     match Arguments::try_parse_from(&words) {
         Ok(Arguments { command: Command::Run(arguments) }) => Ok(Action::Run(arguments)),
         Ok(Arguments { command: Command::Bench(command) }) => Ok(Action::Bench(command)),
         Ok(Arguments { command: Command::Codecs(arguments) }) => Ok(Action::Codecs(arguments)),
+        Ok(Arguments { command: Command::Trace(arguments) }) => Ok(Action::Trace(arguments)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Action::Show(error.render().to_string()))
             }
-            _ => Err(failure_of(&error, words.get(1).is_some_and(|word| word == "codecs"))),
+            _ => Err(failure_of(&error, words.get(1))),
         },
     }
 }
 
+/// Commands of which wrong arguments have a status of their own.
+const STATUS_2: [&str; 2] = ["codecs", "trace"];
+
 /// Makes one line of the parser's several.
-fn failure_of(error: &clap::Error, is_codecs: bool) -> Failure {
+fn failure_of(error: &clap::Error, command: Option<&OsString>) -> Failure {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Failure::own(
             "no command: one is `zpager run -- PROGRAM ARGS...`; see `zpager --help`",
@@ -153,9 +198,9 @@ fn failure_of(error: &clap::Error, is_codecs: bool) -> Failure {
     let text = error.render().to_string();
     let first = text.lines().next().unwrap_or_default();
     let what = first.strip_prefix("error: ").unwrap_or(first);
-    match is_codecs {
-        true => Failure::arguments(format!("{what}; see `zpager codecs --help`")),
-        false => Failure::own(format!("{what}; see `zpager --help` and `zpager run --help`")),
+    match STATUS_2.iter().find(|name| command.is_some_and(|command| command == *name)) {
+        Some(name) => Failure::arguments(format!("{what}; see `zpager {name} --help`")),
+        None => Failure::own(format!("{what}; see `zpager --help` and `zpager run --help`")),
     }
 }
 
@@ -205,8 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn wrong_words_after_codecs_have_a_status_of_their_own() {
-        for line in ["zpager codecs --pages", "zpager codecs --wrong f", "zpager codecs f g"] {
+    fn wrong_words_after_some_commands_have_a_status_of_their_own() {
+        let lines = [
+            "zpager codecs --pages",
+            "zpager codecs --wrong f",
+            "zpager codecs f g",
+            "zpager trace --window",
+        ];
+        for line in lines {
             let failure = parse(words(line)).expect_err(line);
             assert_eq!(failure.status, 2, "{line}: {failure:?}");
             assert!(!failure.message.contains('\n'), "{failure:?}");

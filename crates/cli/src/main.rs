@@ -11,6 +11,7 @@ mod codecs;
 mod failure;
 mod run;
 mod size;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Ok(Action::Run(arguments)) => run::main(arguments),
         Ok(Action::Bench(command)) => Ok(zpager_bench::main(command)),
         Ok(Action::Codecs(arguments)) => codecs::main(arguments),
+        Ok(Action::Trace(arguments)) => trace::main(arguments),
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| failure.report())
