@@ -16,13 +16,16 @@ mod cleaning;
 #[cfg(test)]
 mod tests;
 
-use zpager_codec::{CodecId, Page, compress, decompress, same_filled, scratch_bytes};
+use core::marker::PhantomData;
+
+use zpager_codec::{CodecId, PAGE_BYTES, scratch_bytes};
 use zpager_pool::{Handle, Pool, SizeClasses, Space, SpaceSource};
 use zpager_store::{
     Around, BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround,
     ReadError, read_run,
 };
 
+use crate::coder::{Codecs, Coder};
 use crate::entry::{Entry, PageNumber, State};
 use crate::fills::Fills;
 use crate::held::Held;
@@ -40,7 +43,7 @@ const TRY_EVERY: u32 = 8;
 /// Address space of a pool for each byte of RAM that it may hold.
 const POOL_SPACE_FACTOR: usize = 4;
 /// Longest address space of a pool, in which handles still tell every place apart.
-const POOL_SPACE_BYTES_MAX: usize = (Handle::GRAIN_BYTES << Handle::BITS) - size_of::<Page>();
+const POOL_SPACE_BYTES_MAX: usize = (Handle::GRAIN_BYTES << Handle::BITS) - PAGE_BYTES;
 /// Bytes of the pool for each entry that the order has room for.
 const POOL_BYTES_PER_ORDERED: usize = 32;
 /// Shortest write to the store.
@@ -172,7 +175,7 @@ struct Gathered<'a> {
 }
 
 /// The tiers of one process.
-pub struct Cache<M: SpaceSource, B> {
+pub struct Cache<M: SpaceSource, B, C = Codecs> {
     /// What is known of every page.
     pub index: Index<M>,
     pool: SizeClasses<M::Space>,
@@ -207,9 +210,10 @@ pub struct Cache<M: SpaceSource, B> {
     gathered_bytes_max: usize,
     leaving_max: usize,
     read_bytes_max: usize,
+    coder: PhantomData<C>,
 }
 
-impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// An empty cache whose pool can grow to about `pool_bytes_max`. `None` when
     /// `source` has no room.
     pub fn new(
@@ -256,6 +260,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             gathered_bytes_max: 0,
             leaving_max: 0,
             read_bytes_max: 0,
+            coder: PhantomData,
         })
     }
 
@@ -339,7 +344,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
 
     /// Bytes of the pages that lie in the pool as they were.
     pub fn raw_bytes(&self) -> usize {
-        self.raw_pages * size_of::<Page>()
+        self.raw_pages * PAGE_BYTES
     }
 
     /// Pages that lie in the pool.
@@ -353,8 +358,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     }
 
     /// Takes the resident page `number`, whose bytes are `page`, into the cache.
-    pub fn swap_out(&mut self, number: PageNumber, page: &Page) -> Placed {
-        if let Some(fill) = same_filled(page).and_then(|word| self.fills.add(word)) {
+    pub fn swap_out(&mut self, number: PageNumber, page: &C::Page) -> Placed {
+        if let Some(fill) = C::same_filled(page).and_then(|word| self.fills.add(word)) {
             self.enter(number, State::SameFilled { fill });
             return Placed::SameFilled;
         }
@@ -367,7 +372,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
             )
         };
         let compressed = match self.is_worth_trying() {
-            true => compress(self.codec, page, output, scratch),
+            true => C::compress(self.codec, page, output, scratch),
             false => None,
         };
         self.in_vain = if compressed.is_some() { 0 } else { self.in_vain.saturating_add(1) };
@@ -376,7 +381,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 true => Placed::Compressed(len),
                 false => Placed::NoRoom,
             },
-            None => match self.place(number, CodecId::Copy, &page.0) {
+            None => match self.place(number, CodecId::Copy, C::raw(page)) {
                 true => Placed::Incompressible,
                 false => Placed::NoRoom,
             },
@@ -460,7 +465,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
     ///
     /// # Errors
     /// [`Lost`] when the first page cannot be had; it is then absent.
-    pub fn swap_in(&mut self, first: PageNumber, pages: &mut [Page]) -> Result<Reads, Lost> {
+    pub fn swap_in(&mut self, first: PageNumber, pages: &mut [C::Page]) -> Result<Reads, Lost> {
         let mut reads = Reads::default();
         while reads.pages < pages.len() {
             let at = reads.pages;
@@ -469,7 +474,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 State::Absent | State::Resident { .. } => break,
                 State::SameFilled { fill } => {
                     let word = self.fills.value(fill);
-                    pages[at].words_mut().fill(word);
+                    C::fill(word, &mut pages[at]);
                 }
                 State::Compressed { codec, len, handle } => {
                     if self.decode_pooled(codec, len, handle, &mut pages[at]).is_err() {
@@ -503,19 +508,19 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         codec: CodecId,
         len: usize,
         handle: Handle,
-        page: &mut Page,
+        page: &mut C::Page,
     ) -> Result<(), Lost> {
         self.has_coded = true;
         // SAFETY: the scratch is this cache's alone.
         let scratch = unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) };
-        decompress(codec, self.pool.get(handle, len), page, scratch).map_err(|_| Lost::Corrupt)
+        C::decompress(codec, self.pool.get(handle, len), page, scratch).map_err(|_| Lost::Corrupt)
     }
 
     /// Brings back the run of spilled pages that begins with `first`, in as few reads as it takes.
     fn read_spilled(
         &mut self,
         first: PageNumber,
-        pages: &mut [Page],
+        pages: &mut [C::Page],
         reads: &mut Reads,
     ) -> Result<(), Lost> {
         let mut places = [Place::from_raw(0); RUN_MAX];
@@ -534,7 +539,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
                 return;
             }
             let decoded = outcome.map_err(lost).and_then(|data| {
-                decompress(codecs[at], data, &mut pages[at], scratch).map_err(|_| Lost::Corrupt)
+                C::decompress(codecs[at], data, &mut pages[at], scratch).map_err(|_| Lost::Corrupt)
             });
             match decoded {
                 Ok(()) => good += 1,
@@ -650,7 +655,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
         if self.pool.payload_bytes() < WRITE_BYTES_MIN {
             return Err(SpillError::Nothing);
         }
-        let raw_first = self.raw_pages * size_of::<Page>() >= CLUSTER_BYTES
+        let raw_first = self.raw_pages * PAGE_BYTES >= CLUSTER_BYTES
             || self.compressed_pages * 2 < self.raw_pages;
         // SAFETY: the buffers are this cache's alone.
         let (buffer, leaving) = unsafe {

@@ -35,13 +35,13 @@ const FIXED_BYTES_OF_CHILD: usize = 8 * PAGE_BYTES + SLOTS * size_of::<Sample>()
 impl Process {
     /// What lies in the pages that are in no frame, as if all were equally full.
     fn own_payload_bytes(&self) -> usize {
-        let (payload, pool) = (self.cache.payload_bytes(), self.cache.pool_bytes());
+        let (payload, pool) = (self.engine.cache.payload_bytes(), self.engine.cache.pool_bytes());
         (payload as u128 * self.own_pool_bytes() as u128 / pool.max(1) as u128) as usize
     }
 
     /// Bytes of zpager's own.
     fn metadata_bytes(&self) -> usize {
-        self.cache.metadata_bytes()
+        self.engine.cache.metadata_bytes()
             + self.regions.metadata_bytes()
             + self.threads.metadata_bytes()
             + self.incoming_pages_max * PAGE_BYTES
@@ -55,7 +55,7 @@ impl Process {
 
     /// What the pool holds in pages that are in no frame.
     fn own_pool_bytes(&self) -> usize {
-        self.cache.pool_bytes().saturating_sub(ACCOUNT.pool_bytes())
+        self.engine.cache.pool_bytes().saturating_sub(ACCOUNT.pool_bytes())
     }
 
     /// Brings the run's sums up to date.
@@ -107,7 +107,7 @@ impl Process {
             self.incoming.release(0, self.incoming_pages_max * PAGE_BYTES);
             self.incoming_pages_max = 0;
         }
-        self.cache.trim_buffers(BUFFER_PAGES_MAX * PAGE_BYTES);
+        self.engine.cache.trim_buffers(BUFFER_PAGES_MAX * PAGE_BYTES);
     }
 
     /// Bytes that may still be taken; negative when the budget is exceeded.

@@ -2,9 +2,8 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Acquire};
 
-use zpager_cache::Cache;
+use zpager_cache::Engine;
 use zpager_codec::Page;
-use zpager_policy::{Clock, Sampler, Split};
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::lock::Lock;
 use zpager_sys::mapping::Mapping;
@@ -15,12 +14,12 @@ use zpager_wire::{Control, EventKind, ProcessSlot, Tables};
 use crate::account::Published;
 use crate::own::{Own, SwapFile};
 use crate::record::Recorder;
-use crate::regions::{Pages, Regions};
+use crate::regions::Regions;
 use crate::start::Image;
 use crate::threads::Threads;
 
 /// Most pages that are lifted or brought in with one call.
-pub(crate) const BATCH_PAGES: usize = zpager_policy::WINDOW_MAX;
+pub(crate) const BATCH_PAGES: usize = zpager_cache::BATCH_PAGES;
 
 /// Descriptors of memory that are remembered at the same time.
 pub(crate) const MEMORY_FILES: usize = 8;
@@ -49,15 +48,8 @@ pub(crate) struct Process {
     pub(crate) uffd: Userfaultfd,
     pub(crate) lift: Lift,
     pub(crate) regions: Regions,
-    pub(crate) cache: Cache<Own, SwapFile>,
-    pub(crate) clock: Clock,
-    pub(crate) sampler: Sampler<'static>,
-    pub(crate) split: Split,
-    /// Time that spilling has taken.
-    pub(crate) spill_ticks: u64,
+    pub(crate) engine: Engine<Own, SwapFile>,
     pub(crate) threads: Threads,
-    /// Pages that stay while their memory leaves management.
-    pub(crate) kept: Pages,
     /// The run's shared pages.
     pub(crate) tables: Tables<'static>,
     /// Resident pages of managed memory that are this process's own.

@@ -264,11 +264,11 @@ impl Process {
     /// Brings a page in, in the place of the oldest of the window. Gives 1.
     pub(crate) fn bring_in_recorded(&mut self, page: u64) -> usize {
         self.narrow_window();
-        let is_fresh = self.cache.index.get(page).is_absent();
+        let is_fresh = self.engine.cache.index.get(page).is_absent();
         let pages = self.bring_in_run(page, 1);
         let contents = if is_fresh { &self.zeros } else { &self.incoming };
         let contents = &Self::pages_of(contents)[0];
-        if self.cache.index.get(page).is_resident()
+        if self.engine.cache.index.get(page).is_resident()
             && let Some(recorder) = &mut self.recorder
         {
             recorder.came(page, is_fresh, contents);
@@ -303,7 +303,7 @@ impl Process {
     fn lift_alone(&mut self, page: u64) {
         let region = self.regions.find(page).filter(|region| region.may_leave());
         if let Some(region) = region
-            && self.hold_end(page).is_none()
+            && self.threads.hold_end(page).is_none()
         {
             let mut lifted = [0];
             let count = self.lift_run(&region, &[page], &mut lifted, 0);
@@ -359,7 +359,7 @@ impl Process {
             }
         }
         let mut page = to.start;
-        while let Some(known) = self.cache.index.next_known(page, to.end) {
+        while let Some(known) = self.engine.cache.index.next_known(page, to.end) {
             recorder.set_known(known, false);
             page = known + 1;
         }

@@ -163,18 +163,18 @@ impl Account {
 impl Process {
     /// The frame of a page, where it is resident and in one.
     pub(crate) fn frame_of(&self, page: u64) -> Option<Frame> {
-        match self.cache.index.get(page).state() {
+        match self.engine.cache.index.get(page).state() {
             State::Resident { frame, .. } => Frame::from_raw(frame),
             _ => None,
         }
     }
 
     fn set_frame(&mut self, page: u64, frame: Option<Frame>) {
-        let entry = self.cache.index.get(page);
+        let entry = self.engine.cache.index.get(page);
         if let State::Resident { turn, .. } = entry.state() {
             let frame = frame.map_or(0, Frame::raw);
             let entry = Entry::new(State::Resident { turn, frame }).with_history(entry.history());
-            let entered = self.cache.index.set(page, entry);
+            let entered = self.engine.cache.index.set(page, entry);
             debug_assert!(entered, "a resident page has an entry");
         }
     }
@@ -182,7 +182,8 @@ impl Process {
     /// The first page of `pages` that is in a frame.
     fn next_shared(&self, pages: Pages) -> Option<(u64, Frame)> {
         let mut from = pages.start;
-        while let Some((page, _, frame, _)) = self.cache.index.next_resident(from, pages.end) {
+        while let Some((page, _, frame, _)) = self.engine.cache.index.next_resident(from, pages.end)
+        {
             if let Some(frame) = Frame::from_raw(frame) {
                 return Some((page, frame));
             }
@@ -200,7 +201,7 @@ impl Process {
                 self.share_around_holds(&region);
             }
         }
-        self.cache.objects().share();
+        self.engine.cache.objects().share();
         self.publish();
     }
 
@@ -256,7 +257,8 @@ impl Process {
 
     fn share_part(&mut self, region: &Region, protected: bool) {
         let mut from = region.start;
-        while let Some((page, turn, frame, heat)) = self.cache.index.next_resident(from, region.end)
+        while let Some((page, turn, frame, heat)) =
+            self.engine.cache.index.next_resident(from, region.end)
         {
             from = page + 1;
             if !protected && !self.protect_page(page, true) {
@@ -272,7 +274,7 @@ impl Process {
                 Some(frame) => {
                     let shared = Entry::new(State::Resident { turn, frame: frame.raw() })
                         .with_history(History { left: 0, heat });
-                    let entered = self.cache.index.set(page, shared);
+                    let entered = self.engine.cache.index.set(page, shared);
                     debug_assert!(entered, "a resident page has an entry");
                     self.resident_pages -= 1;
                     self.shared_pages += 1;
@@ -297,7 +299,7 @@ impl Process {
                 from = page + 1;
             }
         }
-        self.cache.objects().leave_for_child();
+        self.engine.cache.objects().leave_for_child();
         self.publish();
     }
 
@@ -319,7 +321,9 @@ impl Process {
         }
         let protected = self.protect_region(region, true);
         let mut from = region.start;
-        while let Some((page, _, frame, _)) = self.cache.index.next_resident(from, region.end) {
+        while let Some((page, _, frame, _)) =
+            self.engine.cache.index.next_resident(from, region.end)
+        {
             from = page + 1;
             match Frame::from_raw(frame) {
                 None if protected => {
@@ -403,7 +407,7 @@ impl Process {
                 from = page + run.max(1);
             }
         }
-        self.cache.objects().claim();
+        self.engine.cache.objects().claim();
         claimed
     }
 
@@ -433,7 +437,7 @@ impl Process {
                 from = page + 1;
             }
         }
-        self.cache.objects().note_holds();
+        self.engine.cache.objects().note_holds();
     }
 
     /// Asks the relative that holds most for room; true once there is enough.

@@ -186,7 +186,7 @@ impl Process {
         self.make_room_bytes(CHILD_BYTES);
         self.wait_for_room(CHILD_BYTES);
         // From here to the fork no page may leave.
-        self.cache.share_spilled(0, PAGE_NUMBER_END);
+        self.engine.cache.share_spilled(0, PAGE_NUMBER_END);
         self.share_with_child();
         // SAFETY: without CLONE_VM the child has its own copy of everything, this stack included.
         let result = unsafe { syscall::call(registers.rax as u32, arguments) };
@@ -199,7 +199,7 @@ impl Process {
             }
             error if error < 0 => {
                 self.unshare_with_child();
-                self.cache.unshare_spilled(0, PAGE_NUMBER_END);
+                self.engine.cache.unshare_spilled(0, PAGE_NUMBER_END);
             }
             _ => {}
         }
@@ -238,7 +238,7 @@ impl Process {
 
     /// Buffers of the pager are empty between two calls; the child's cost RAM once they are used.
     fn empty_buffers(&mut self) {
-        self.cache.become_copy();
+        self.engine.cache.become_copy();
         self.incoming.release(0, self.incoming.bytes());
         self.incoming_pages_max = 0;
     }

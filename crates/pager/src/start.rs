@@ -8,9 +8,9 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
-use zpager_cache::{Cache, Store};
+use zpager_cache::{Cache, Engine, Store};
 use zpager_codec::CodecId;
-use zpager_policy::{Clock, SLOTS, Sample, Sampler, Split};
+use zpager_policy::{SLOTS, Sample, Sampler};
 use zpager_store::Clusters;
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
@@ -267,13 +267,8 @@ fn build(
         uffd,
         lift,
         regions: Regions::new()?,
-        cache,
-        clock: Clock::default(),
-        sampler: sampler(settings.budget_bytes)?,
-        split: Split::default(),
-        spill_ticks: 0,
+        engine: Engine::new(cache, sampler(settings.budget_bytes)?, settings.budget_bytes),
         threads: Threads::new(hard_bytes / THREADS_PART)?,
-        kept: 0..0,
         resident_pages: 0,
         tables,
         shared_pages: 0,

@@ -5,19 +5,21 @@
 //! refused for pages that are pinned or shared with another process since a fork.
 
 use core::arch::asm;
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use zpager_cache::{Entry, History, Placed, SpillError, State};
-use zpager_policy::{Age, Found, Residents, Shares, Step};
+use zpager_cache::{Departed, Entry, Leavers, PageNumber, Placed, SpillError};
+use zpager_policy::{Shares, Step};
 use zpager_sys::processor::ticks;
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, PAGE_BYTES};
-use zpager_wire::{EventKind, Frame};
+use zpager_wire::{EventKind, Frame, Frames};
 
 use crate::account::count;
 use crate::fault::TRIES_MAX;
 use crate::process::{BATCH_PAGES, Lift, Process};
-use crate::regions::Region;
+use crate::regions::{Region, Regions};
+use crate::threads::Threads;
 
 /// Most pages lifted in one go: what is on its way costs RAM twice for a moment.
 pub(crate) const LIFT_PAGES: usize = 32;
@@ -25,8 +27,6 @@ pub(crate) const LIFT_PAGES: usize = 32;
 const STEPS_MAX: u32 = 1 << 16;
 /// Steps in a row that gave nothing.
 const FUTILE_MAX: u32 = 8;
-/// Pages of the pool among which one in the sample is sought.
-const OLDEST_MAX: usize = 1024;
 /// Over the budget by this much, the user is told.
 const EXCESS_BYTES: i64 = 1 << 20;
 
@@ -45,10 +45,13 @@ const ENOENT: Errno = Errno(2);
 const EAGAIN: Errno = Errno(11);
 const EBUSY: Errno = Errno(16);
 
-/// What the clock may look at.
+/// What is known of the pages that may leave.
 struct View<'a> {
-    process: &'a Process,
+    regions: &'a Regions,
+    threads: &'a Threads,
+    frames: &'a Frames<'static>,
     pages: Whose,
+    count: u64,
 }
 
 /// Which pages leave.
@@ -60,37 +63,22 @@ enum Whose {
     Shared(u32),
 }
 
-impl Residents for View<'_> {
-    fn next(&self, from: u64) -> Found {
-        let process = self.process;
-        let mut at = process.regions.first_after(from);
-        let mut from = from;
-        while let Some(region) = process.regions.all().get(at) {
-            from = from.max(region.start);
-            if !region.may_leave() {
-                at += 1;
-                continue;
-            }
-            match process.cache.index.next_resident(from, region.end) {
-                None => at += 1,
-                Some((page, _, frame, _)) if !self.wants(frame) => from = page + 1,
-                Some((page, mark, _, heat)) => match process.hold_end(page) {
-                    Some(end) => from = end,
-                    None => return Found::Page(page, Age { mark, heat }),
-                },
-            }
-            if from >= region.end {
-                at = process.regions.first_after(from);
-            }
+impl Leavers for View<'_> {
+    fn range(&self, from: PageNumber) -> Option<Range<PageNumber>> {
+        let regions = &self.regions.all()[self.regions.first_after(from)..];
+        regions.iter().find(|region| region.may_leave()).map(Region::pages)
+    }
+
+    #[inline]
+    fn may_leave(&self, page: PageNumber, frame: u32) -> Result<(), PageNumber> {
+        if !self.wants(frame) {
+            return Err(page + 1);
         }
-        Found::End
+        self.threads.hold_end(page).map_or(Ok(()), Err)
     }
 
     fn count(&self) -> u64 {
-        match self.pages {
-            Whose::Own => self.process.resident_pages,
-            Whose::Shared(_) => self.process.shared_pages,
-        }
+        self.count
     }
 }
 
@@ -98,25 +86,13 @@ impl View<'_> {
     fn wants(&self, frame: u32) -> bool {
         match (self.pages, Frame::from_raw(frame)) {
             (Whose::Own, None) => true,
-            (Whose::Shared(most), Some(frame)) => self.process.tables.frames.holders(frame) <= most,
+            (Whose::Shared(most), Some(frame)) => self.frames.holders(frame) <= most,
             _ => false,
         }
     }
 }
 
 impl Process {
-    /// Where the hold ends that keeps `page`, if one does.
-    pub(crate) fn hold_end(&self, page: u64) -> Option<u64> {
-        if self.kept.contains(&page) {
-            return Some(self.kept.end);
-        }
-        self.threads
-            .live()
-            .flat_map(|thread| thread.held().iter())
-            .find(|&&(start, end)| start <= page && page < end)
-            .map(|&(_, end)| end)
-    }
-
     /// Makes room for `pages` more resident pages within the budget, as far as this process can.
     pub(crate) fn make_room(&mut self, pages: usize) {
         self.make_room_bytes((pages * PAGE_BYTES) as i64);
@@ -160,7 +136,7 @@ impl Process {
                 break;
             }
         }
-        self.cache.has_store() && self.give_shared(u32::MAX) && self.give_until(bytes)
+        self.engine.cache.has_store() && self.give_shared(u32::MAX) && self.give_until(bytes)
     }
 
     /// Gives what this process can until there is room; false when that is not enough.
@@ -182,8 +158,8 @@ impl Process {
 
     /// As many compressed copies of a page take less than the page.
     pub(crate) fn holders_few(&self) -> u32 {
-        let pages_bytes = self.cache.pooled_pages() * PAGE_BYTES;
-        match pages_bytes / self.cache.pool_bytes().max(1) {
+        let pages_bytes = self.engine.cache.pooled_pages() * PAGE_BYTES;
+        match pages_bytes / self.engine.cache.pool_bytes().max(1) {
             0 => HOLDERS_FEW_MAX / 2,
             ratio => (ratio as u32 - 1).min(HOLDERS_FEW_MAX),
         }
@@ -198,20 +174,14 @@ impl Process {
 
     /// One step towards room; false when it gave nothing.
     fn give(&mut self) -> bool {
-        let shares = self.shares();
-        if self.split.is_due(&self.sampler) {
-            let oldest = self.cache.oldest().take(OLDEST_MAX);
-            self.split.move_border(&shares, &self.sampler, oldest);
-        }
-        match self.split.next_step(&shares) {
-            Step::SwapOut => self.swap_out(Whose::Own) > 0 || self.spill(),
-            // Without the store it is as if there were none: rather too much RAM than no progress.
-            Step::Spill => {
-                let without = Shares { has_store: false, ..shares };
-                self.spill()
-                    || self.split.next_step(&without) == Step::SwapOut
-                        && self.swap_out(Whose::Own) > 0
-            }
+        let [step, instead] = self.engine.steps(&self.shares());
+        self.take(step) || instead != Step::Nothing && self.take(instead)
+    }
+
+    fn take(&mut self, step: Step) -> bool {
+        match step {
+            Step::SwapOut => self.swap_out(Whose::Own) > 0,
+            Step::Spill => self.spill(),
             // A relative needs it more.
             Step::Nothing => {
                 self.is_asked() && self.resident_pages > PAGES_MIN && self.swap_out(Whose::Own) > 0
@@ -222,70 +192,48 @@ impl Process {
     fn shares(&self) -> Shares {
         Shares {
             resident_bytes: self.own_resident_bytes(),
-            pool_bytes: self.cache.pool_bytes(),
-            raw_bytes: self.cache.raw_bytes(),
-            has_store: self.cache.has_store(),
+            pool_bytes: self.engine.cache.pool_bytes(),
+            raw_bytes: self.engine.cache.raw_bytes(),
+            has_store: self.engine.cache.has_store(),
         }
     }
 
     /// Writes the oldest compressed pages to the store.
     fn spill(&mut self) -> bool {
         let began = ticks();
-        self.clean_store();
-        let mut outcome = self.cache.spill();
-        if outcome == Err(SpillError::Full) && self.clean_store() {
-            outcome = self.cache.spill();
-        }
-        let taken = ticks().wrapping_sub(began);
-        self.spill_ticks = self.spill_ticks.wrapping_add(taken);
+        let written = self.engine.spill();
+        self.engine.spilled(&written, ticks().wrapping_sub(began));
         let counters = &self.control.counters;
-        match outcome {
-            Ok(spilled) => {
-                self.split.spilled(spilled.pages, taken);
-                count(&counters.store_writes, 1);
-                count(&counters.store_written_bytes, spilled.written_bytes);
-                count(&counters.spilled_pages, spilled.pages);
-                counters.store_file_bytes.fetch_max(spilled.end_bytes, Relaxed);
-                true
-            }
-            Err(SpillError::Full) => {
-                self.note(EventKind::StoreFull, 0, 0);
-                false
-            }
+        count(&counters.store_writes, written.writes);
+        count(&counters.store_written_bytes, written.written_bytes);
+        count(&counters.store_reads, written.reads as usize);
+        count(&counters.store_read_bytes, written.read_bytes);
+        counters.store_file_bytes.fetch_max(written.end_bytes, Relaxed);
+        match written.outcome {
+            Ok(pages) => count(&counters.spilled_pages, pages),
+            Err(SpillError::Full) => self.note(EventKind::StoreFull, 0, 0),
             Err(SpillError::Io(error)) => {
                 self.note(EventKind::StoreWriteFailed, error.0 as u64, 0);
-                false
             }
-            Err(SpillError::NoStore | SpillError::Nothing) => false,
+            Err(SpillError::NoStore | SpillError::Nothing) => {}
         }
-    }
-
-    /// Makes room in the store where much of it holds nothing any more; gives whether it did.
-    fn clean_store(&mut self) -> bool {
-        let counters = &self.control.counters;
-        match self.cache.clean() {
-            Ok(cleaned) => {
-                count(&counters.store_writes, usize::from(cleaned.written_bytes > 0));
-                count(&counters.store_written_bytes, cleaned.written_bytes);
-                count(&counters.store_reads, cleaned.reads as usize);
-                count(&counters.store_read_bytes, cleaned.read_bytes);
-                counters.store_file_bytes.fetch_max(cleaned.end_bytes, Relaxed);
-                true
-            }
-            Err(SpillError::Io(error)) => {
-                self.note(EventKind::StoreWriteFailed, error.0 as u64, 0);
-                false
-            }
-            Err(_) => false,
-        }
+        written.outcome.is_ok()
     }
 
     /// Swaps out a batch of pages; gives how many.
     fn swap_out(&mut self, pages: Whose) -> usize {
         let mut victims = [0; LIFT_PAGES];
-        let mut clock = self.clock;
-        let chosen = clock.take(&View { process: self, pages }, &mut victims);
-        self.clock = clock;
+        let view = View {
+            regions: &self.regions,
+            threads: &self.threads,
+            frames: &self.tables.frames,
+            pages,
+            count: match pages {
+                Whose::Own => self.resident_pages,
+                Whose::Shared(_) => self.shared_pages,
+            },
+        };
+        let chosen = self.engine.choose(&view, &mut victims);
         let mut lifted = [0; LIFT_PAGES];
         let mut count_lifted = 0;
         let mut at = 0;
@@ -407,54 +355,34 @@ impl Process {
     /// A page that cannot leave now is not asked again for a while.
     fn rejuvenate(&mut self, page: u64) {
         let frame = self.frame_of(page).map_or(0, Frame::raw);
-        let entry = Entry::new(State::Resident { turn: self.clock.mark(), frame });
-        let entered = self.cache.index.set(page, entry);
-        debug_assert!(entered, "a resident page has an entry");
+        self.engine.rejuvenate(page, frame);
     }
 
     /// Hands the pages in staging to the cache and empties staging.
     pub(crate) fn store_lifted(&mut self, lifted: &[u64]) {
         let staging = Self::pages_of(&self.staging);
         let counters = &self.control.counters;
-        let (mut out, mut filled, mut raw, mut compressed, mut bytes) = (0, 0, 0, 0, 0);
+        let mut departed = Departed::default();
         for (place, &page) in lifted.iter().enumerate() {
-            let heat = self.cache.index.get(page).history().heat;
+            let heat = self.engine.cache.index.get(page).history().heat;
             self.count_out(page);
-            match self.cache.swap_out(page, &staging[place]) {
-                Placed::SameFilled => filled += 1,
-                Placed::Incompressible => raw += 1,
-                Placed::Compressed(len) => {
-                    compressed += 1;
-                    bytes += len;
-                }
-                Placed::NoRoom => {
-                    let emptied = self.cache.index.set(page, Entry::ABSENT);
-                    debug_assert!(emptied, "clearing needs no room");
-                    self.put(page, staging[place].0.as_ptr(), 1, &[heat; BATCH_PAGES]);
-                    continue;
-                }
+            let placed = self.engine.swap_out(page, &staging[place], &mut departed);
+            if placed == Placed::NoRoom {
+                let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
+                debug_assert!(emptied, "clearing needs no room");
+                self.put(page, staging[place].0.as_ptr(), 1, &[heat; BATCH_PAGES]);
+            } else {
+                self.record_left(page, &staging[place]);
             }
-            self.record_left(page, &staging[place]);
-            self.remember(page, heat);
-            out += 1;
         }
-        count(&counters.swapped_out_pages, out);
-        count(&counters.same_filled_pages, filled);
-        count(&counters.incompressible_pages, raw);
-        count(&counters.original_bytes, compressed * PAGE_BYTES);
-        count(&counters.compressed_bytes, bytes);
+        count(&counters.swapped_out_pages, departed.pages);
+        count(&counters.same_filled_pages, departed.same_filled);
+        count(&counters.incompressible_pages, departed.incompressible);
+        count(&counters.original_bytes, departed.compressed * PAGE_BYTES);
+        count(&counters.compressed_bytes, departed.compressed_bytes);
         if !lifted.is_empty() {
             self.staging.release(0, lifted.len() * PAGE_BYTES);
         }
-    }
-
-    /// Remembers when a page left, and what it was like.
-    fn remember(&mut self, page: u64, heat: u8) {
-        self.sampler.leaves(page);
-        let history = History { left: self.clock.time(History::TIMES), heat };
-        let entry = self.cache.index.get(page).with_history(history);
-        let entered = self.cache.index.set(page, entry);
-        debug_assert!(entered, "a page that is away has an entry");
     }
 
     /// Gives pages back until the run fits its budget, because the supervisor asked.

@@ -89,7 +89,7 @@ impl Process {
         while let Some(part) = self.regions.first_part(&(from..pages.end)) {
             from = part.end;
             let part = part.pages();
-            self.kept = part.clone();
+            self.threads.kept = part.clone();
             self.bring_in_known(part.clone());
             let (start, bytes) = bytes_of(&part);
             if self.regions.remove(part.clone()) {
@@ -97,15 +97,15 @@ impl Process {
                 self.forget(part);
             }
         }
-        self.kept = 0..0;
+        self.threads.kept = 0..0;
         self.publish();
     }
 
     /// Brings in what is swapped out; pages that were never written stay away.
     fn bring_in_known(&mut self, pages: Pages) {
         let mut from = pages.start;
-        while let Some(page) = self.cache.index.next_known(from, pages.end) {
-            if !self.cache.index.get(page).is_resident() {
+        while let Some(page) = self.engine.cache.index.next_known(from, pages.end) {
+            if !self.engine.cache.index.get(page).is_resident() {
                 self.make_resident(page..page + 1);
             }
             from = page + 1;

@@ -21,6 +21,7 @@ use zpager_store::{Batch, Blocks, CLUSTER_BYTES, Place, read_run};
 use super::{
     Cache, Leaving, READ_BYTES, RECORDS_MAX, RUN_MAX, SpillError, Store, bytes_mut, slice_mut,
 };
+use crate::coder::Coder;
 use crate::entry::{Entry, PageNumber, State};
 use crate::index::PAGE_NUMBER_END;
 
@@ -85,7 +86,7 @@ struct Class {
     bytes: usize,
 }
 
-impl<M: SpaceSource + Copy, B: Blocks> Cache<M, B> {
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Whether so little of what is held of the store is alive that cleaning is worth a try.
     fn should_clean(&self) -> bool {
         self.store.is_some()

@@ -179,8 +179,8 @@ impl Process {
         }
         let common = (to.end - to.start).min(from.end - from.start);
         let mut at = from.start;
-        while let Some(page) = self.cache.index.next_known(at, from.start + common) {
-            if !self.cache.rename(page, to.start + (page - from.start)) {
+        while let Some(page) = self.engine.cache.index.next_known(at, from.start + common) {
+            if !self.engine.cache.rename(page, to.start + (page - from.start)) {
                 self.fail(ENOMEM, page as usize * PAGE_BYTES);
             }
             at = page + 1;
@@ -307,7 +307,7 @@ impl Process {
     /// Forgets resident pages that the kernel no longer has.
     fn forget_missing(&mut self, pages: Pages) {
         let mut from = pages.start;
-        while let Some((page, ..)) = self.cache.index.next_resident(from, pages.end) {
+        while let Some((page, ..)) = self.engine.cache.index.next_resident(from, pages.end) {
             if !self.is_present(page) {
                 self.forget(page..page + 1);
             }

@@ -191,7 +191,7 @@ impl Process {
             return Outcome::GoOn;
         }
         self.record_end();
-        self.cache.unshare_spilled(0, PAGE_NUMBER_END);
+        self.engine.cache.unshare_spilled(0, PAGE_NUMBER_END);
         self.publish();
         self.control.retire(&self.tables, self.slot, self.pid);
         if self.shares_descriptors && self.threads.is_alone(thread) {

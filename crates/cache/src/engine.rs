@@ -1,0 +1,118 @@
+//! The engine of one process: its cache, and everything that decides which pages are where.
+//!
+//! Whoever drives it owns the memory: it moves pages in and out of a program, or counts them as
+//! moved, keeps to the budget, and measures time. The engine makes no system call, has no clock
+//! (ticks are arguments, in any unit) and no threads.
+//!
+//! The way of a page:
+//! ```text
+//! fault:   window, run                  which pages come
+//!          steps: swap out or spill     until there is room for them
+//!          swap_in, arrive              the pages are resident
+//!          read_store | served          what it cost
+//! swap out: choose, swap_out            the pages are in the cache
+//! spill:   spill, spilled               the oldest of the cache are in the store
+//! ```
+//! Source: castro (2003), 2.3 for the shape: resident pages, compressed ones, and a border between.
+
+mod arrivals;
+mod residents;
+mod room;
+
+use zpager_policy::{Clock, Sampler, Split, WINDOW_MAX};
+use zpager_pool::SpaceSource;
+use zpager_store::Blocks;
+
+use crate::cache::{Cache, Placed};
+use crate::coder::{Codecs, Coder};
+use crate::entry::{Entry, History, PageNumber};
+pub use arrivals::{Came, Run};
+pub use residents::Leavers;
+pub use room::Written;
+
+/// Most pages that come with one fault.
+pub const BATCH_PAGES: usize = WINDOW_MAX;
+
+/// One fault brings in at most this part of the budget.
+const WINDOW_PART: u64 = 256;
+const PAGE_BYTES: u64 = 4096;
+
+/// What became of a batch of pages that were swapped out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Departed {
+    /// All of them.
+    pub pages: usize,
+    /// Those of which all words are equal.
+    pub same_filled: usize,
+    /// Those that lie in the pool as they were.
+    pub incompressible: usize,
+    /// Those that the codec made shorter, and how long they are now together.
+    pub compressed: usize,
+    /// See `compressed`.
+    pub compressed_bytes: usize,
+}
+
+/// Cache and decisions of one process.
+pub struct Engine<M: SpaceSource, B, C = Codecs> {
+    /// The tiers, and what is known of every page.
+    pub cache: Cache<M, B, C>,
+    clock: Clock,
+    sampler: Sampler<'static>,
+    split: Split,
+    /// Time that spilling has taken.
+    spill_ticks: u64,
+    /// Most pages that one fault brings in.
+    window_max: u64,
+}
+
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
+    /// An engine on an empty cache, for a process that may take `budget_bytes`; `sampler` has seen
+    /// nothing yet.
+    pub fn new(cache: Cache<M, B, C>, sampler: Sampler<'static>, budget_bytes: u64) -> Self {
+        Engine {
+            cache,
+            clock: Clock::default(),
+            sampler,
+            split: Split::default(),
+            spill_ticks: 0,
+            window_max: (budget_bytes / PAGE_BYTES / WINDOW_PART).max(1),
+        }
+    }
+
+    /// Takes the resident page `number`, whose content is `page`, into the cache, and adds what
+    /// became of it to `departed`. With [`Placed::NoRoom`] it is resident as before.
+    pub fn swap_out(
+        &mut self,
+        number: PageNumber,
+        page: &C::Page,
+        departed: &mut Departed,
+    ) -> Placed {
+        let heat = self.cache.index.get(number).history().heat;
+        let placed = self.cache.swap_out(number, page);
+        match placed {
+            Placed::SameFilled => departed.same_filled += 1,
+            Placed::Incompressible => departed.incompressible += 1,
+            Placed::Compressed(len) => {
+                departed.compressed += 1;
+                departed.compressed_bytes += len;
+            }
+            Placed::NoRoom => return placed,
+        }
+        departed.pages += 1;
+        self.remember(number, heat);
+        placed
+    }
+
+    /// Remembers when a page left, and what it was like.
+    fn remember(&mut self, page: PageNumber, heat: u8) {
+        self.sampler.leaves(page);
+        let history = History { left: self.clock.time(History::TIMES), heat };
+        self.enter(page, self.cache.index.get(page).with_history(history));
+    }
+
+    /// Replaces the entry of a page that has one.
+    fn enter(&mut self, page: PageNumber, entry: Entry) {
+        let entered = self.cache.index.set(page, entry);
+        debug_assert!(entered, "a page that is known has an entry");
+    }
+}

@@ -1,0 +1,128 @@
+//! Bringing pages in: which come with a fault, and what the fault tells of the split.
+
+use core::ops::Range;
+
+use zpager_policy::{Ahead, Window};
+use zpager_pool::SpaceSource;
+use zpager_store::Blocks;
+
+use super::{BATCH_PAGES, Engine};
+use crate::cache::{Lost, Reads};
+use crate::coder::Coder;
+use crate::entry::{History, PageNumber, State};
+
+/// Pages that come together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// How many, from the first on.
+    pub pages: usize,
+    /// Whether nothing is known of them: they come as zeros.
+    pub is_fresh: bool,
+}
+
+/// What came back from the cache.
+#[derive(Debug, Clone, Copy)]
+pub struct Came {
+    /// What it cost.
+    pub reads: Reads,
+    /// How hot each of the pages is, for [`Engine::arrive`].
+    pub heats: [u8; BATCH_PAGES],
+    /// How many pages have left since the first of them did, if it is in the sample.
+    distance: Option<u64>,
+}
+
+impl Came {
+    /// Whether the store was read.
+    pub fn is_from_store(&self) -> bool {
+        self.reads.spilled_pages > 0
+    }
+}
+
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
+    /// The pages to bring in for a fault at `page`, which is not resident, within `region`: the
+    /// first and how many at most. `ahead` is the thread's.
+    pub fn window(
+        &self,
+        ahead: &mut Ahead,
+        page: PageNumber,
+        region: Range<PageNumber>,
+    ) -> (PageNumber, usize) {
+        let is_spilled = matches!(self.cache.index.get(page).state(), State::Spilled { .. });
+        let most = self.window_max;
+        let (first, pages) = match ahead.window(page, is_spilled, |page| self.came_lately(page)) {
+            Window::Up(pages) => (page, most.min(pages as u64).min(region.end - page)),
+            Window::Down(pages) => {
+                self.window_below(page, most.min(pages as u64).min(page + 1 - region.start))
+            }
+        };
+        (first, pages as usize)
+    }
+
+    /// The pages, at most `most`, that end with `page` and are in the same case: the first and their count.
+    fn window_below(&self, page: PageNumber, most: u64) -> (PageNumber, u64) {
+        let is_fresh = self.cache.index.get(page).is_absent();
+        let is_alike = |at: &u64| {
+            let entry = self.cache.index.get(page - at);
+            !entry.is_resident() && entry.is_absent() == is_fresh
+        };
+        let pages = 1 + (1..most).take_while(is_alike).count() as u64;
+        (page + 1 - pages, pages)
+    }
+
+    /// The pages from `page` on, which is not resident, that are in the same case as it: at most
+    /// `most` and at least one.
+    pub fn run(&self, page: PageNumber, most: usize) -> Run {
+        let is_fresh = self.cache.index.get(page).is_absent();
+        let mut pages = 1;
+        while pages < most.min(BATCH_PAGES) {
+            let entry = self.cache.index.get(page + pages as u64);
+            if entry.is_resident() || entry.is_absent() != is_fresh {
+                break;
+            }
+            pages += 1;
+        }
+        Run { pages, is_fresh }
+    }
+
+    /// Brings back pages from `page` on into `pages`, at most [`BATCH_PAGES`]. They are in no tier
+    /// then; each becomes resident by [`Self::arrive`].
+    ///
+    /// # Errors
+    /// As [`crate::Cache::swap_in`].
+    pub fn swap_in(&mut self, page: PageNumber, pages: &mut [C::Page]) -> Result<Came, Lost> {
+        let heats = self.heats(page, pages.len());
+        let distance = self.sampler.distance(page);
+        let reads = self.cache.swap_in(page, pages)?;
+        Ok(Came { reads, heats, distance })
+    }
+
+    /// How hot the pages from `page` on are that are wanted again now.
+    fn heats(&self, page: PageNumber, pages: usize) -> [u8; BATCH_PAGES] {
+        let mut heats = [0; BATCH_PAGES];
+        for (heat, page) in heats[..pages].iter_mut().zip(page..) {
+            let entry = self.cache.index.get(page);
+            let history = entry.history();
+            // What came back from the store was away for long.
+            if !matches!(entry.state(), State::Spilled { .. }) {
+                *heat = self.clock.heat(history.left, history.heat, History::TIMES);
+            }
+        }
+        heats
+    }
+
+    /// Notes that [`Self::swap_in`] took `ticks`, with reads from the store.
+    pub fn read_store(&mut self, came: &Came, ticks: u64) {
+        self.split.store_fault(came.distance, ticks);
+    }
+
+    /// The moment at which a fault begins, for [`Self::served`].
+    pub fn fault_began(&self, now_ticks: u64) -> u64 {
+        now_ticks.wrapping_add(self.spill_ticks)
+    }
+
+    /// Notes that a fault was served from the pool by now, with what had to leave for it.
+    pub fn served(&mut self, came: &Came, began: u64, now_ticks: u64) {
+        let taken = now_ticks.wrapping_add(self.spill_ticks).wrapping_sub(began);
+        self.split.pool_fault(came.distance, taken);
+    }
+}

@@ -1,0 +1,200 @@
+//! The engine under programs that touch more than the budget: contents, bounds, and that lengths
+//! alone decide as contents do.
+//!
+//! The seed of the random tests is taken from ZPAGER_SEED.
+
+mod driver;
+
+use driver::{Counts, Driver, Kept, PAGES};
+use zpager_cache::{Codecs, Coder};
+use zpager_codec::{
+    CodecId, Corrupt, Page, SCRATCH_ALIGN_BYTES, compress, same_filled, scratch_bytes,
+};
+
+const MIB: usize = 1 << 20;
+const BUDGET_BYTES: usize = 4 * MIB;
+
+/// What a simulator knows of a page.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Lengths {
+    /// All words equal this.
+    word: Option<u64>,
+    /// Begins with the length under LZ4, which is thus not lost when the page is kept raw.
+    raw: [u8; 4096],
+}
+
+impl Lengths {
+    fn new(word: Option<u64>, lz4_bytes: usize) -> Self {
+        let mut raw = [0; 4096];
+        raw[..8].copy_from_slice(&lz4_bytes.to_le_bytes());
+        Lengths { word, raw }
+    }
+
+    fn lz4_bytes(&self) -> usize {
+        usize::from_le_bytes(*self.raw.first_chunk().expect("longer than that"))
+    }
+}
+
+enum LengthsOnly {}
+
+impl Coder for LengthsOnly {
+    type Page = Lengths;
+
+    fn same_filled(page: &Lengths) -> Option<u64> {
+        page.word
+    }
+    fn fill(word: u64, page: &mut Lengths) {
+        *page = Lengths::new(Some(word), 0);
+    }
+    fn compress(_: CodecId, page: &Lengths, output: &mut [u8], _: &mut [u8]) -> Option<usize> {
+        Some(page.lz4_bytes()).filter(|bytes| *bytes <= output.len())
+    }
+    fn raw(page: &Lengths) -> &[u8; 4096] {
+        &page.raw
+    }
+    fn decompress(
+        codec: CodecId,
+        data: &[u8],
+        page: &mut Lengths,
+        _: &mut [u8],
+    ) -> Result<(), Corrupt> {
+        *page = Lengths::new(None, data.len());
+        if codec == CodecId::Copy {
+            page.raw.copy_from_slice(data);
+        }
+        Ok(())
+    }
+}
+
+impl Kept for LengthsOnly {
+    fn zero() -> Lengths {
+        Lengths::new(Some(0), 0)
+    }
+    fn is_same(one: &Lengths, other: &Lengths) -> bool {
+        one == other
+    }
+}
+
+impl Kept for Codecs {
+    fn zero() -> Page {
+        Page::ZERO
+    }
+    fn is_same(one: &Page, other: &Page) -> bool {
+        one.0 == other.0
+    }
+}
+
+/// xorshift64*, seeded by ZPAGER_SEED, or fixed; prints what it uses.
+fn random() -> impl FnMut(u64) -> u64 {
+    let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or(2001);
+    println!("ZPAGER_SEED={seed}");
+    let mut state = seed.wrapping_mul(2) | 1;
+    move |bound| {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
+    }
+}
+
+/// A page of a heap: `noise` of its 512 words are random, the others small numbers.
+fn content(number: u64, noise: usize) -> Page {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut page = Page::ZERO;
+    for (at, word) in page.words_mut().iter_mut().enumerate() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        *word = if at < noise { state } else { number % 7 };
+    }
+    page
+}
+
+/// What there is to know of a page; one that becomes hardly shorter counts as not compressed.
+fn lengths(page: &Page) -> Lengths {
+    if let Some(word) = same_filled(page) {
+        return Lengths::new(Some(word), 0);
+    }
+    let mut scratch = vec![0; scratch_bytes(CodecId::Lz4) + SCRATCH_ALIGN_BYTES];
+    let start = scratch.as_ptr().align_offset(SCRATCH_ALIGN_BYTES);
+    let lz4_bytes = compress(CodecId::Lz4, page, &mut [0; 3840], &mut scratch[start..]);
+    Lengths::new(None, lz4_bytes.unwrap_or(4096))
+}
+
+/// What a program does next.
+#[derive(Debug, Clone, Copy)]
+enum Access {
+    Read(u64),
+    /// With so much noise.
+    Write(u64, usize),
+    Forget(u64),
+}
+
+/// Loops, streams and single pages, read and written.
+fn program(random: &mut impl FnMut(u64) -> u64, turns: u64) -> Vec<Access> {
+    let mut accesses = Vec::new();
+    for _ in 0..turns {
+        let (from, count, kind) = (random(PAGES), 1 + random(600), random(8));
+        let noise = [0, 20, 100, 200, 512][random(5) as usize];
+        let range = from..(from + count).min(PAGES);
+        match kind {
+            0..3 => accesses.extend(range.map(|page| Access::Write(page, noise))),
+            3 => accesses.extend(range.map(Access::Read)),
+            4 => accesses.extend(range.rev().map(Access::Read)),
+            5 => accesses.extend((0..count).map(|_| Access::Read(random(PAGES)))),
+            6 => accesses.extend((0..count).map(|_| Access::Write(random(PAGES), noise))),
+            _ => accesses.extend(range.map(Access::Forget)),
+        }
+    }
+    accesses
+}
+
+/// Runs a program; every page that is read must be what was written last. Gives what happened.
+fn run<C: Kept>(accesses: &[Access], store_bytes: usize, page_of: fn(&Page) -> C::Page) -> Counts {
+    let mut driver = Driver::<C>::new(BUDGET_BYTES, store_bytes);
+    let mut written = vec![C::zero(); PAGES as usize];
+    for (number, &access) in (1..).zip(accesses) {
+        match access {
+            Access::Read(page) => {
+                let is_same = C::is_same(driver.read(page), &written[page as usize]);
+                assert!(is_same, "page {page} at {number}");
+            }
+            Access::Write(page, noise) => {
+                let content = page_of(&content(number, noise));
+                written[page as usize] = content.clone();
+                driver.write(page, content);
+            }
+            Access::Forget(page) => {
+                driver.forget(page);
+                written[page as usize] = C::zero();
+            }
+        }
+        assert!(driver.held_bytes() <= BUDGET_BYTES, "{} bytes", driver.held_bytes());
+    }
+    for (page, content) in written.iter().enumerate() {
+        assert!(C::is_same(driver.read(page as u64), content), "page {page} at the end");
+    }
+    driver.counts
+}
+
+#[test]
+fn every_page_is_what_it_was() {
+    let mut random = random();
+    for _ in 0..4 {
+        let accesses = program(&mut random, 60);
+        let counts = run::<Codecs>(&accesses, 64 * MIB, Page::clone);
+        assert!(counts.store_faults > 0 && counts.compressed_faults > 0, "nothing was tried");
+    }
+}
+
+/// A simulator without contents counts what a run counts.
+#[test]
+fn lengths_decide_as_contents_do() {
+    let mut random = random();
+    for store_bytes in [64 * MIB, 2 * MIB] {
+        let accesses = program(&mut random, 60);
+        let real = run::<Codecs>(&accesses, store_bytes, Page::clone);
+        assert_eq!(run::<LengthsOnly>(&accesses, store_bytes, lengths), real);
+    }
+}
