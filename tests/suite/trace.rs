@@ -442,6 +442,27 @@ fn a_forked_child_has_a_number_of_its_own() {
     }
 }
 
+/// Makes one record of several in a row of one page: while a thread waits for the processor the
+/// others may drive out what it has just brought in.
+fn joined(records: Vec<Record>) -> Vec<Record> {
+    let mut joined: Vec<Record> = Vec::new();
+    for record in records {
+        match (joined.last_mut(), record) {
+            (
+                Some(Record::Reference { page, is_written, contents, .. }),
+                Record::Reference { page: again, is_written: written, contents: now, .. },
+            ) if *page == again => {
+                *is_written |= written;
+                if now != Contents::Unchanged {
+                    *contents = now;
+                }
+            }
+            (_, record) => joined.push(record),
+        }
+    }
+    joined
+}
+
 #[test]
 fn each_thread_has_its_own_order() {
     // The first lie behind a thread's stack, with which some are left out of management.
@@ -466,7 +487,7 @@ fn each_thread_has_its_own_order() {
         };
         let mut found = within(&trace.processes[&0], starts[0], pages.into());
         found.retain(of_half);
-        expect_equal(&found, &model.records);
+        expect_equal(&joined(found), &model.records);
     }
 }
 
