@@ -19,9 +19,11 @@
 //! Bad case: a program whose hot pages change faster than the hand goes round.
 
 /// Marks in a turn of the hand; ages are told apart this finely.
-const MARKS_PER_TURN: u64 = 16;
+pub(crate) const MARKS_PER_TURN: u64 = 16;
 /// Marks that a page of each heat stays at least.
-const MARKS_MIN: [u16; 4] = [4, 12, 32, 64];
+const MARKS_MIN: [u16; 4] = [LATELY_MARKS, 12, 32, 64];
+/// Marks ago that still are not long ago.
+pub(crate) const LATELY_MARKS: u16 = 4;
 /// Rounds after which age no longer protects.
 const ROUNDS_MAX: u32 = 2;
 /// Heats that are told apart.
@@ -32,7 +34,7 @@ const PASSED_MAX: usize = 16;
 /// More pages passed than so many for each one taken: there are hot ones enough.
 const CROWDED: u64 = 3;
 /// Marks in a unit of the time at which pages leave.
-const MARKS_PER_TIME: u16 = 4;
+pub(crate) const MARKS_PER_TIME: u16 = 4;
 /// A page is let go too early if it is wanted again within so many of these units: a turn.
 const SOON: u8 = (MARKS_PER_TURN / MARKS_PER_TIME as u64) as u8;
 
@@ -45,7 +47,7 @@ pub struct Age {
     pub heat: u8,
 }
 
-/// What the clock sees of the managed memory.
+/// What a policy sees of the managed memory.
 pub trait Residents {
     /// The first resident page that may leave at or after `from`, and its age.
     fn next(&self, from: u64) -> Found;
@@ -96,7 +98,7 @@ impl Clock {
 
     /// Whether a page that came in at `mark` did so not long ago.
     pub fn came_lately(&self, mark: u16) -> bool {
-        self.mark.wrapping_sub(mark) < MARKS_MIN[0]
+        self.mark.wrapping_sub(mark) < LATELY_MARKS
     }
 
     fn may_leave(&self, age: Age) -> bool {

@@ -2,12 +2,42 @@
 //! numbers in, decisions out.
 #![no_std]
 
+mod adaptive;
 mod ahead;
+mod arrival;
+mod cleaning;
 mod clock;
+mod designs;
+mod fixed;
+mod limit;
+mod lists;
+mod lru;
+mod parameters;
+mod replacement;
 mod sample;
+mod second_chance;
+mod shares;
+mod size;
 mod split;
+mod switch;
 
+pub use adaptive::{Adaptive, Change, Variant};
 pub use ahead::{Ahead, WINDOW_MAX, Window};
+pub use arrival::Arrival;
+pub use cleaning::Cleaning;
 pub use clock::{Age, Clock, Found, Residents};
+pub use designs::{CleanPages, Design, DesignId, Leaving, PoolKind, ReadPath, StoreLayout};
+pub use fixed::Fixed;
+pub use limit::Limit;
+pub use lists::{Line, List, Lists, MOVES_MAX};
+pub use lru::Lru;
+pub use parameters::{
+    AUTO, Key, Kind, OutOfRange, PARAMETERS, PARAMETERS_COUNT, Parameter, Settings,
+};
+pub use replacement::{Replacement, ResidentsRule};
 pub use sample::{SLOTS, Sample, Sampler};
-pub use split::{Shares, Split, Step};
+pub use second_chance::{SecondChance, WAITING_MAX};
+pub use shares::{Shares, Step};
+pub use size::Size;
+pub use split::Split;
+pub use switch::{DROPPED_MAX, Evidence, Switch, TERM};

@@ -20,30 +20,7 @@
 //! Bad case: phases shorter than a quarter of the resident pages leaving.
 
 use crate::sample::Sampler;
-
-/// What a process holds.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Shares {
-    /// Resident pages, in bytes.
-    pub resident_bytes: usize,
-    /// The pool.
-    pub pool_bytes: usize,
-    /// Pages that the pool holds as they are, in bytes.
-    pub raw_bytes: usize,
-    /// Whether pages may leave for a store.
-    pub has_store: bool,
-}
-
-/// What to do next to make room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Swap out resident pages.
-    SwapOut,
-    /// Write the oldest compressed pages to the store.
-    Spill,
-    /// There is nothing to give.
-    Nothing,
-}
+use crate::shares::{PAGE_BYTES, Shares, Step};
 
 /// The border is kept in parts of so many.
 const PARTS: u32 = 256;
@@ -55,11 +32,6 @@ const PART_MAX: u32 = PARTS * 15 / 16;
 const PART_STEP: u32 = PARTS / 32;
 /// A "somewhat" larger or smaller share: this part of the sum.
 const MARGIN_PART: usize = 16;
-/// Part of a process's memory that stays resident without a store: with fewer pages the
-/// program would do nothing but wait for them.
-const RESIDENT_PART_MIN_ALONE: usize = 16;
-/// Resident pages that a process keeps whatever happens, in bytes: what one instruction and one call may need.
-const RESIDENT_BYTES_MIN: usize = 32 * 4096;
 /// Raw pages that are worth a write.
 const RAW_BYTES_MAX: usize = 512 * 1024;
 /// Part of the resident pages that leave between two moves.
@@ -72,7 +44,6 @@ const STORE_FAULTS_GUESS: u64 = 12;
 const FAULT: u64 = 256;
 /// A mean takes in this part of every new value.
 const MEAN_PART: i64 = 32;
-const PAGE_BYTES: usize = 4096;
 
 /// A mean in which the past fades.
 #[derive(Debug, Clone, Copy, Default)]
@@ -114,6 +85,8 @@ pub struct Split {
     resident_margin: u64,
     pool_margin: u64,
     moves_at: u64,
+    /// Whether the user set the border, so that it stays.
+    is_set: bool,
 }
 
 impl Default for Split {
@@ -129,11 +102,17 @@ impl Default for Split {
             resident_margin: 0,
             pool_margin: 0,
             moves_at: 0,
+            is_set: false,
         }
     }
 }
 
 impl Split {
+    /// A border that stays where `percent` of the sum are resident, 1 to 99.
+    pub fn at(percent: usize) -> Self {
+        Split { part: PARTS * percent as u32 / 100, is_set: true, ..Split::default() }
+    }
+
     /// Notes a fault that took `ticks` and was served from the pool; the page had been away for
     /// `distance` departures.
     pub fn pool_fault(&mut self, distance: Option<u64>, ticks: u64) {
@@ -162,7 +141,7 @@ impl Split {
 
     /// Whether enough pages have left for the next [`Self::move_border`].
     pub fn is_due(&self, sampler: &Sampler<'_>) -> bool {
-        sampler.departures() >= self.moves_at
+        !self.is_set && sampler.departures() >= self.moves_at
     }
 
     /// Moves the border as the evidence says. `oldest` are pages that have been in the pool for longest.
@@ -209,15 +188,7 @@ impl Split {
         let sum = shares.resident_bytes + shares.pool_bytes;
         let few_resident = shares.resident_bytes < sum / PARTS as usize * self.part as usize;
         let full_of_raw = shares.raw_bytes > RAW_BYTES_MAX;
-        if shares.has_store && (few_resident || full_of_raw) {
-            Step::Spill
-        } else if shares.resident_bytes > RESIDENT_BYTES_MIN.max(sum / RESIDENT_PART_MIN_ALONE) {
-            Step::SwapOut
-        } else if shares.has_store && shares.pool_bytes > 0 {
-            Step::Spill
-        } else {
-            Step::Nothing
-        }
+        shares.step(few_resident || full_of_raw)
     }
 }
 
@@ -287,5 +258,20 @@ mod tests {
         assert_eq!(border_after(|page| page > 1900, false), PART_FIRST + PART_STEP);
         // Wanted when they were about to be spilled, or just had been.
         assert_eq!(border_after(|page| page < 100, true), PART_FIRST - PART_STEP);
+    }
+
+    #[test]
+    fn a_border_that_was_set_stays() {
+        let split = Split::at(75);
+        let mut slots = vec![Sample::default(); SLOTS];
+        assert!(!split.is_due(&Sampler::new(&mut slots, 1000)));
+        let shares = |resident_bytes| Shares {
+            resident_bytes,
+            pool_bytes: 8 * MIB - resident_bytes,
+            has_store: true,
+            ..Shares::default()
+        };
+        assert_eq!(split.next_step(&shares(6 * MIB)), Step::SwapOut);
+        assert_eq!(split.next_step(&shares(6 * MIB - 4096)), Step::Spill);
     }
 }
