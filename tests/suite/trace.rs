@@ -475,7 +475,7 @@ fn each_thread_has_its_own_order() {
     };
     let join = vec![step('j', 0, 0)];
     let steps = [vec![step('t', 0, 0)], half(FIRST), join.clone(), half(SECOND), join].concat();
-    let (trace, starts, _) = recorded(&[], &steps, pages.into(), Ending::Exited(7));
+    let (trace, starts, _) = recorded(&[], &steps, pages, Ending::Exited(7));
     for from in [FIRST, SECOND] {
         let mut model = Model::new(pages as usize);
         model.run(&half(from));
@@ -485,7 +485,7 @@ fn each_thread_has_its_own_order() {
             }
             Record::Release { .. } => true,
         };
-        let mut found = within(&trace.processes[&0], starts[0], pages.into());
+        let mut found = within(&trace.processes[&0], starts[0], pages);
         found.retain(of_half);
         expect_equal(&joined(found), &model.records);
     }
@@ -610,4 +610,21 @@ fn the_summary_says_where_the_trace_is() {
     assert_eq!(trace.header.command, [b"/bin/echo".to_vec(), b"said".to_vec()]);
     assert_eq!(trace.header.codecs, ["word", "lz4", "lzo", "wkdm", "wk4x4"]);
     assert_eq!(u64::from(trace.header.window_pages), WINDOW);
+}
+
+/// Victims that check themselves: what they do is done right in a window of a few pages as well.
+#[test]
+fn programs_do_what_they_do_without_being_recorded() {
+    for name in ["structs", "forks", "signals", "coroutines", "spawning"] {
+        let free = victims::job(name).free();
+        assert_eq!(free.ending, Ending::Exited(0), "{}", free.report());
+        let mut command = Command::new(places::zpager());
+        command.args(["trace", "--quiet", "--codec", "word", "--output", "out.trace", "--"]);
+        command.arg(victims::build(name, &[])).arg(victims::seed());
+        let outcome = finish(command, places::scratch(), LIMIT, name.to_owned());
+        assert_eq!(outcome.ending, free.ending, "{}", outcome.report());
+        assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+        let trace = read_trace(&outcome.directory.path().join("out.trace"));
+        assert!(!trace.processes.is_empty(), "{name}");
+    }
 }

@@ -324,7 +324,8 @@ impl Process {
     /// Records that a page is there whose memory has come into management, as if it came now.
     pub(crate) fn record_adopted(&mut self, page: u64) {
         self.narrow_window();
-        let Some(recorder) = &mut self.recorder else { return };
+        let is_there = self.engine.cache.index.get(page).is_resident();
+        let Some(recorder) = self.recorder.as_mut().filter(|_| is_there) else { return };
         if recorder.find(page).is_none() {
             let now = recorder.copy_in(STAYS_MAX);
             now.0.fill(0);
