@@ -1,4 +1,4 @@
-//! The model of the cache's own tests, driven by the input: a codec, a pool, a store that fails, then steps.
+//! The model of the cache's own tests, driven by the input: a design, a codec, a pool, a store that fails, then steps.
 #![no_main]
 
 #[path = "../../crates/cache/tests/model/mod.rs"]
@@ -7,6 +7,7 @@ mod model;
 use libfuzzer_sys::fuzz_target;
 use model::{Setting, Step};
 use zpager_codec::CodecId;
+use zpager_policy::DesignId;
 
 /// Steps of one run, so that it takes no more than some tenths of a second.
 const STEPS_MAX: usize = 200;
@@ -14,6 +15,7 @@ const STEPS_MAX: usize = 200;
 fuzz_target!(|data: &[u8]| {
     let Some((&[codec, faults, seed, pool], steps)) = data.split_first_chunk() else { return };
     let setting = Setting {
+        design: DesignId::ALL[usize::from(pool / 5) % DesignId::ALL.len()],
         codec: CodecId::ALL[usize::from(codec) % CodecId::ALL.len()],
         pool_bytes_max: (64 << 10) << (pool % 5),
         seed: seed.into(),

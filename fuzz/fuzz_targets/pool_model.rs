@@ -27,7 +27,7 @@ impl Model {
     fn new(choice: u8) -> Self {
         let pool: Option<Box<dyn Pool>> = match choice % 6 {
             0 => SizeClasses::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
-            1 => Buckets::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
+            1 => Buckets::reserve(&Heap, SPACE_BYTES, 256).map(|pool| Box::new(pool) as _),
             2 => Buffers::reserve(&Heap, SPACE_BYTES).map(|pool| Box::new(pool) as _),
             shift => {
                 Cells::reserve(&Heap, SPACE_BYTES, 1 << (shift - 3)).map(|pool| Box::new(pool) as _)

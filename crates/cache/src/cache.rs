@@ -13,13 +13,17 @@
 //! Bad case: single compressible pages among many that are not.
 
 mod cleaning;
+mod gathering;
+mod lists;
+mod rules;
 #[cfg(test)]
 mod tests;
 
 use core::marker::PhantomData;
 
-use zpager_codec::{CodecId, PAGE_BYTES, scratch_bytes};
-use zpager_pool::{Handle, Pool, SizeClasses, Space, SpaceSource};
+use zpager_codec::{CodecId, PAGE_BYTES, Page, scratch_bytes};
+use zpager_policy::{Design, Lists, StoreLayout};
+use zpager_pool::{AnyPool, Handle, Pool, Space, SpaceSource};
 use zpager_store::{
     Around, BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround,
     ReadError, read_run,
@@ -30,20 +34,16 @@ use crate::entry::{Entry, PageNumber, State};
 use crate::fills::Fills;
 use crate::held::Held;
 use crate::index::Index;
-use crate::order::{Order, Ordered};
+use crate::order::{Order, Ordered, Pages};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
+use gathering::Gathered;
+use rules::{Rules, reserve_pool};
 
-/// A page that does not become shorter than this is kept raw.
-const COMPRESSED_BYTES_MAX: usize = 4096 * 15 / 16;
 /// Pages in a row that do not shrink before not all are tried.
 const IN_VAIN_MAX: u32 = 32;
 /// Of which then one in so many is.
 const TRY_EVERY: u32 = 8;
-/// Address space of a pool for each byte of RAM that it may hold.
-const POOL_SPACE_FACTOR: usize = 4;
-/// Longest address space of a pool, in which handles still tell every place apart.
-const POOL_SPACE_BYTES_MAX: usize = (Handle::GRAIN_BYTES << Handle::BITS) - PAGE_BYTES;
 /// Bytes of the pool for each entry that the order has room for.
 const POOL_BYTES_PER_ORDERED: usize = 32;
 /// Shortest write to the store.
@@ -165,28 +165,22 @@ struct Leaving {
     pooled: Entry,
 }
 
-/// The pages of one write.
-struct Gathered<'a> {
-    batch: Batch<'static>,
-    leaving: &'a mut [Leaving],
-    count: usize,
-    /// Where they start in the store.
-    start_bytes: u64,
-}
-
 /// The tiers of one process.
 pub struct Cache<M: SpaceSource, B, C = Codecs> {
     /// What is known of every page.
     pub index: Index<M>,
-    pool: SizeClasses<M::Space>,
+    pool: AnyPool<M::Space>,
+    /// What leaves in the order in which it came: all of the pool, or all but raw pages.
     compressed: Order<M::Space>,
     raw: Order<M::Space>,
     compressed_pages: usize,
     raw_pages: usize,
     fills: Fills<M::Space>,
-    codec: CodecId,
+    rules: Rules,
+    /// Which pages are there only because they are compressed.
+    lists: Lists,
     scratch: M::Space,
-    /// What a codec wrote, before the pool takes it.
+    /// What a codec wrote, before the pool takes it; then an object that lies in pieces in the pool.
     output: M::Space,
     store: Option<Store<B>>,
     batch: M::Space,
@@ -214,11 +208,11 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
 }
 
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
-    /// An empty cache whose pool can grow to about `pool_bytes_max`. `None` when
+    /// An empty cache of a design, whose pool can grow to about `pool_bytes_max`. `None` when
     /// `source` has no room.
     pub fn new(
         source: M,
-        codec: CodecId,
+        design: &Design,
         pool_bytes_max: usize,
         store: Option<Store<B>>,
     ) -> Option<Self> {
@@ -228,24 +222,24 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let leaving_bytes = RECORDS_MAX * size_of::<Leaving>();
         let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
         let held_bytes = Held::bytes_for(clusters).max(BLOCK_BYTES);
-        let pool_space_bytes =
-            pool_bytes_max.saturating_mul(POOL_SPACE_FACTOR).min(POOL_SPACE_BYTES_MAX);
+        let rules = Rules::new(design);
         Some(Cache {
             index: Index::new(source)?,
-            pool: SizeClasses::reserve(&source, pool_space_bytes)?,
-            compressed: Order::new(source.reserve(order_bytes)?),
-            raw: Order::new(source.reserve(order_bytes)?),
+            pool: reserve_pool(&source, design.pool, pool_bytes_max)?,
+            compressed: Order::new(source.reserve(order_bytes)?, rules.pages_in_order),
+            raw: Order::new(source.reserve(order_bytes)?, Pages::Raw),
             compressed_pages: 0,
             raw_pages: 0,
             fills: Fills::new(source.reserve(Fills::BYTES)?),
-            codec,
+            rules,
+            lists: Lists::default(),
             scratch: source.reserve(scratch_length)?,
             output: source.reserve(2 * BLOCK_BYTES)?,
             store,
             batch: source.reserve(CLUSTER_BYTES)?,
             leaving: source.reserve(leaving_bytes)?,
             blocks: source.reserve(READ_BYTES)?,
-            around: match pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
+            around: match rules.reads_around && pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
                 true => Some(source.reserve(CLUSTER_BYTES)?),
                 false => None,
             },
@@ -304,7 +298,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// RAM of the buffers that were used.
     fn buffer_bytes(&self) -> usize {
         let pages = |bytes: usize| bytes.next_multiple_of(BLOCK_BYTES);
-        let coding_bytes = scratch_bytes(self.codec) + 2 * BLOCK_BYTES;
+        let coding_bytes = scratch_bytes(self.rules.codec) + 2 * BLOCK_BYTES;
         pages(if self.has_coded { coding_bytes } else { 0 })
             + pages(self.gathered_bytes_max)
             + pages(self.leaving_max * size_of::<Leaving>())
@@ -359,7 +353,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Takes the resident page `number`, whose bytes are `page`, into the cache.
     pub fn swap_out(&mut self, number: PageNumber, page: &C::Page) -> Placed {
-        if let Some(fill) = C::same_filled(page).and_then(|word| self.fills.add(word)) {
+        if self.rules.same_filled
+            && let Some(fill) = C::same_filled(page).and_then(|word| self.fills.add(word))
+        {
             self.enter(number, State::SameFilled { fill });
             return Placed::SameFilled;
         }
@@ -367,17 +363,17 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         // SAFETY: the output and scratch spaces are this cache's alone, and longer than what is borrowed.
         let (output, scratch) = unsafe {
             (
-                bytes_mut(&self.output, COMPRESSED_BYTES_MAX),
+                bytes_mut(&self.output, self.rules.compressed_bytes_max),
                 bytes_mut(&self.scratch, self.scratch.bytes()),
             )
         };
         let compressed = match self.is_worth_trying() {
-            true => C::compress(self.codec, page, output, scratch),
+            true => C::compress(self.rules.codec, page, output, scratch),
             false => None,
         };
         self.in_vain = if compressed.is_some() { 0 } else { self.in_vain.saturating_add(1) };
         match compressed {
-            Some(len) => match self.place(number, self.codec, &output[..len]) {
+            Some(len) => match self.place(number, self.rules.codec, &output[..len]) {
                 true => Placed::Compressed(len),
                 false => Placed::NoRoom,
             },
@@ -390,7 +386,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Whether the codec is worth its time: where page after page did not shrink, only some are tried.
     fn is_worth_trying(&self) -> bool {
-        self.in_vain < IN_VAIN_MAX || self.in_vain.is_multiple_of(TRY_EVERY)
+        !self.rules.samples || self.in_vain < IN_VAIN_MAX || self.in_vain.is_multiple_of(TRY_EVERY)
     }
 
     fn enter(&mut self, number: PageNumber, state: State) {
@@ -412,7 +408,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         true
     }
 
-    /// How many pages of the codec's order are in the pool.
+    /// How many pages there are in the pool that are raw, or are not, as those of the codec.
     fn pages_in_pool(&mut self, codec: CodecId) -> &mut usize {
         match codec {
             CodecId::Copy => &mut self.raw_pages,
@@ -420,30 +416,36 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
     }
 
+    /// The order in which pages of the codec leave, and how many wait there.
+    fn order_of(&mut self, codec: CodecId) -> (&mut Order<M::Space>, usize) {
+        match (self.compressed.pages, codec) {
+            (Pages::All, _) => (&mut self.compressed, self.raw_pages + self.compressed_pages),
+            (_, CodecId::Copy) => (&mut self.raw, self.raw_pages),
+            (_, _) => (&mut self.compressed, self.compressed_pages),
+        }
+    }
+
     /// Enters a page that lies in the pool, at the end of its order. False when that is full, and
     /// nothing has changed.
     fn line_up(&mut self, number: PageNumber, codec: CodecId, len: usize, handle: Handle) -> bool {
         self.sweep_if_due(codec);
-        let order = match codec {
-            CodecId::Copy => &mut self.raw,
-            _ => &mut self.compressed,
-        };
+        let (order, _) = self.order_of(codec);
         if !order.push(Ordered::new(number, handle)) {
             return false;
         }
         let entry = Entry::new(State::Compressed { codec, len, handle }).with_mark(order.mark());
-        let entered = self.index.set(number, entry);
+        let entered = self.index.set(number, entry.with_list(self.lists.entered()));
         debug_assert!(entered, "a page that was known has room in the index");
         true
     }
 
     /// Sweeps the codec's order if too much of it is stale.
     fn sweep_if_due(&mut self, codec: CodecId) {
-        let live = *self.pages_in_pool(codec);
-        let raw = codec == CodecId::Copy;
-        let order = if raw { &mut self.raw } else { &mut self.compressed };
+        let (order, live) = self.order_of(codec);
         if order.should_sweep(live) {
-            sweep(order, raw, &mut self.index, |_, _| None);
+            let is_raw = order.pages == Pages::Raw;
+            let order = if is_raw { &mut self.raw } else { &mut self.compressed };
+            sweep(order, &mut self.index, |_, _| None);
         }
     }
 
@@ -453,8 +455,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             return;
         }
         let (index, pool) = (&mut self.index, &mut self.pool);
-        for (order, raw) in [(&mut self.compressed, false), (&mut self.raw, true)] {
-            sweep(order, raw, index, |handle, len| pool.relocate(handle, len));
+        for order in [&mut self.compressed, &mut self.raw] {
+            sweep(order, index, |handle, len| pool.relocate(handle, len));
         }
         self.pool.end_compaction();
     }
@@ -511,9 +513,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         page: &mut C::Page,
     ) -> Result<(), Lost> {
         self.has_coded = true;
-        // SAFETY: the scratch is this cache's alone.
-        let scratch = unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) };
-        C::decompress(codec, self.pool.get(handle, len), page, scratch).map_err(|_| Lost::Corrupt)
+        // SAFETY: the scratch and the output are this cache's alone.
+        let (scratch, [_, pieces]) =
+            unsafe { (bytes_mut(&self.scratch, self.scratch.bytes()), outputs(&self.output)) };
+        let data = self.pool.read(handle, len, &mut pieces.0);
+        C::decompress(codec, data, page, scratch).map_err(|_| Lost::Corrupt)
     }
 
     /// Brings back the run of spilled pages that begins with `first`, in as few reads as it takes.
@@ -631,14 +635,17 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         debug_assert!(cleared, "clearing needs no room");
         if let State::Compressed { codec, len, handle } = entry.state() {
             // A full order leaves the page where it is for good; only its turn to leave is lost.
-            let _ = self.line_up(to, codec, len, handle);
+            if self.line_up(to, codec, len, handle) {
+                self.lists.left(entry.list());
+            }
         }
         true
     }
 
     /// Compressed pages that are in the pool, the oldest first.
     pub fn oldest(&self) -> impl Iterator<Item = PageNumber> {
-        let waiting = |ordered: &Ordered| in_pool(&self.index, *ordered, false).is_some();
+        let waiting =
+            |ordered: &Ordered| in_pool(&self.index, *ordered, self.compressed.pages).is_some();
         self.compressed.iter().filter(waiting).map(Ordered::page)
     }
 
@@ -652,7 +659,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             self.pause.left -= 1;
             return Err(self.pause.error);
         }
-        if self.pool.payload_bytes() < WRITE_BYTES_MIN {
+        if self.pool.payload_bytes() < self.rules.write_bytes_min {
             return Err(SpillError::Nothing);
         }
         let raw_first = self.raw_pages * PAGE_BYTES >= CLUSTER_BYTES
@@ -664,21 +671,32 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 slice_mut::<Leaving>(&self.leaving, RECORDS_MAX),
             )
         };
-        let Some(batch) = Batch::begin(store.clusters, buffer) else {
+        let batch = Batch::begin(store.clusters, buffer).filter(|_| !self.is_virtual_store_full());
+        let Some(batch) = batch else {
             self.pause.begin(SpillError::Full);
             return Err(SpillError::Full);
         };
-        let mut gathered = Gathered { batch, leaving, count: 0, start_bytes: 0 };
-        for raw in [raw_first, !raw_first] {
-            if gathered.batch.used_bytes() < WRITE_BYTES_MIN {
-                let order = if raw { &mut self.raw } else { &mut self.compressed };
-                gathered.take_oldest(order, raw, &mut self.index, &self.pool);
+        // SAFETY: the buffers are this cache's alone.
+        let (scratch, [plain, pieces]) =
+            unsafe { (bytes_mut(&self.scratch, self.scratch.bytes()), outputs(&self.output)) };
+        let layout = self.rules.layout;
+        self.has_coded |= layout != StoreLayout::Packed;
+        let mut gathered =
+            Gathered { batch, leaving, count: 0, start_bytes: 0, layout, plain, pieces, scratch };
+        if let Some(buffers) = self.pool.buffers_mut() {
+            gathered.take_cleaned::<C, M>(&mut self.compressed, &mut self.index, buffers);
+        } else {
+            for raw in [raw_first, !raw_first] {
+                if gathered.batch.used_bytes() < self.rules.write_bytes_min {
+                    let order = if raw { &mut self.raw } else { &mut self.compressed };
+                    gathered.take_oldest::<C, M>(order, &mut self.index, &self.pool);
+                }
             }
         }
-        let Gathered { batch, leaving, count, start_bytes } = gathered;
+        let Gathered { batch, leaving, count, start_bytes, .. } = gathered;
         self.gathered_bytes_max = self.gathered_bytes_max.max(batch.used_bytes());
         self.leaving_max = self.leaving_max.max(count);
-        let outcome = if batch.used_bytes() < WRITE_BYTES_MIN {
+        let outcome = if batch.used_bytes() < self.rules.write_bytes_min {
             batch.abandon();
             Err(SpillError::Nothing)
         } else {
@@ -697,6 +715,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             }
             Err(error) => {
                 leaving[..count].iter().for_each(|left| self.stay(*left));
+                self.end_cleaning();
                 if let SpillError::Io(_) = error {
                     self.pause.begin(error);
                 }
@@ -717,6 +736,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     fn leave_pool(&mut self, pooled: Entry) {
         if let State::Compressed { codec, len, handle } = pooled.state() {
             self.pool.remove(handle, len);
+            self.lists.left(pooled.list());
             *self.pages_in_pool(codec) -= 1;
         }
     }
@@ -724,6 +744,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// After a failed write: the page waits behind the others, so that the same write is not tried again at once.
     fn stay(&mut self, left: Leaving) {
         if let State::Compressed { codec, len, handle } = left.pooled.state() {
+            self.lists.left(left.pooled.list());
             let lined_up = self.line_up(left.page, codec, len, handle);
             assert!(lined_up, "its place in the order was taken from it a moment ago");
         }
@@ -753,45 +774,16 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     }
 }
 
-impl Gathered<'_> {
-    /// Takes the oldest pages of an order until the write is full or the order empty. Their
-    /// entries say at once that they are spilled, so that a second entry in the order is stale.
-    fn take_oldest<M: SpaceSource>(
-        &mut self,
-        order: &mut Order<M::Space>,
-        raw: bool,
-        index: &mut Index<M>,
-        pool: &SizeClasses<M::Space>,
-    ) {
-        while let Some(oldest) = order.peek() {
-            if let Some((pooled, codec, len, handle)) = in_pool(index, oldest, raw) {
-                if self.count == self.leaving.len() {
-                    return;
-                }
-                let Some(place) = self.batch.push(pool.get(handle, len)) else { return };
-                self.leaving[self.count] = Leaving { page: oldest.page(), pooled };
-                self.count += 1;
-                self.start_bytes = u64::from(place.cluster()) * CLUSTER_BYTES as u64;
-                let entered = index.set(oldest.page(), Entry::new(State::Spilled { codec, place }));
-                debug_assert!(entered, "a compressed page is in the index");
-            }
-            order.pop();
-        }
-    }
-}
-
-/// The entry of a page that waits in the raw or the other order, and what it says, unless what
-/// the order says of it is stale.
+/// The entry of a page that waits in an order of `pages`, and what it says, unless what the order
+/// says of it is stale.
 fn in_pool<M: SpaceSource>(
     index: &Index<M>,
     ordered: Ordered,
-    raw: bool,
+    pages: Pages,
 ) -> Option<(Entry, CodecId, usize, Handle)> {
     let entry = index.get(ordered.page());
     match entry.state() {
-        State::Compressed { codec, len, handle }
-            if ordered.is_at(handle) && (codec == CodecId::Copy) == raw =>
-        {
+        State::Compressed { codec, len, handle } if ordered.is_at(handle) && pages.have(codec) => {
             Some((entry, codec, len, handle))
         }
         _ => None,
@@ -801,12 +793,12 @@ fn in_pool<M: SpaceSource>(
 /// Drops what is stale from an order, and has `relocate` move the others' bytes.
 fn sweep<M: SpaceSource>(
     order: &mut Order<M::Space>,
-    raw: bool,
     index: &mut Index<M>,
     mut relocate: impl FnMut(Handle, usize) -> Option<Handle>,
 ) {
+    let pages = order.pages;
     order.sweep(|ordered, mark| {
-        let (entry, _, len, handle) = in_pool(index, ordered, raw)?;
+        let (entry, _, len, handle) = in_pool(index, ordered, pages)?;
         if entry.mark() == mark {
             return None;
         }
@@ -842,4 +834,14 @@ unsafe fn slice_mut<'a, T>(space: &impl Space, count: usize) -> &'a mut [T] {
     assert!(count * size_of::<T>() <= space.bytes());
     // SAFETY: within the space, by the assertion; the rest is the caller's promise.
     unsafe { core::slice::from_raw_parts_mut(space.base().cast(), count) }
+}
+
+/// The two halves of the output space, a page each.
+///
+/// # Safety
+/// As [`bytes_mut`].
+unsafe fn outputs<'a>(output: &impl Space) -> &'a mut [Page; 2] {
+    // SAFETY: the caller's promise; any bytes make a page.
+    let pages = unsafe { slice_mut(output, 2) };
+    pages.first_chunk_mut().expect("two of them")
 }

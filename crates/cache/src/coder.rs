@@ -32,6 +32,17 @@ pub trait Coder {
     /// The page as it is.
     fn raw(page: &Self::Page) -> &[u8; 4096];
 
+    /// Makes of `data` what [`raw`](Coder::raw) gives.
+    ///
+    /// # Errors
+    /// As [`decompress`](Coder::decompress).
+    fn expand(
+        codec: CodecId,
+        data: &[u8],
+        raw: &mut Page,
+        scratch: &mut [u8],
+    ) -> Result<(), Corrupt>;
+
     /// Makes the page of all of `data`. `scratch` is as for [`zpager_codec::decompress`].
     ///
     /// # Errors
@@ -74,6 +85,15 @@ impl Coder for Codecs {
     #[inline]
     fn raw(page: &Page) -> &[u8; 4096] {
         &page.0
+    }
+
+    fn expand(
+        codec: CodecId,
+        data: &[u8],
+        raw: &mut Page,
+        scratch: &mut [u8],
+    ) -> Result<(), Corrupt> {
+        decompress(codec, data, raw, scratch)
     }
 
     #[inline]

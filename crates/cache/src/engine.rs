@@ -19,7 +19,7 @@ mod arrivals;
 mod residents;
 mod room;
 
-use zpager_policy::{Clock, Sampler, Split, WINDOW_MAX};
+use zpager_policy::{Design, Replacement, Sampler, Size, WINDOW_MAX};
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
@@ -56,9 +56,9 @@ pub struct Departed {
 pub struct Engine<M: SpaceSource, B, C = Codecs> {
     /// The tiers, and what is known of every page.
     pub cache: Cache<M, B, C>,
-    clock: Clock,
+    residents: Replacement,
     sampler: Sampler<'static>,
-    split: Split,
+    size: Size,
     /// Time that spilling has taken.
     spill_ticks: u64,
     /// Most pages that one fault brings in.
@@ -66,17 +66,25 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
 }
 
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
-    /// An engine on an empty cache, for a process that may take `budget_bytes`; `sampler` has seen
-    /// nothing yet.
-    pub fn new(cache: Cache<M, B, C>, sampler: Sampler<'static>, budget_bytes: u64) -> Self {
-        Engine {
+    /// An engine of a design on an empty cache of the same, for a process that may take
+    /// `budget_bytes`; `sampler` has seen nothing yet.
+    pub fn new(
+        cache: Cache<M, B, C>,
+        design: &Design,
+        sampler: Sampler<'static>,
+        budget_bytes: u64,
+    ) -> Self {
+        let window_max = (budget_bytes / PAGE_BYTES / WINDOW_PART).max(1);
+        let mut engine = Engine {
             cache,
-            clock: Clock::default(),
+            residents: Replacement::new(design.residents),
             sampler,
-            split: Split::default(),
+            size: design.size,
             spill_ticks: 0,
-            window_max: (budget_bytes / PAGE_BYTES / WINDOW_PART).max(1),
-        }
+            window_max: window_max.min(design.read_ahead_pages as u64),
+        };
+        engine.limit_pool(true);
+        engine
     }
 
     /// Takes the resident page `number`, whose content is `page`, into the cache, and adds what
@@ -96,17 +104,21 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
                 departed.compressed += 1;
                 departed.compressed_bytes += len;
             }
-            Placed::NoRoom => return placed,
+            Placed::NoRoom => {
+                self.size.refused();
+                return placed;
+            }
         }
         departed.pages += 1;
         self.remember(number, heat);
+        self.settle_lists();
         placed
     }
 
     /// Remembers when a page left, and what it was like.
     fn remember(&mut self, page: PageNumber, heat: u8) {
         self.sampler.leaves(page);
-        let history = History { left: self.clock.time(History::TIMES), heat };
+        let history = History { left: self.residents.time(History::TIMES), heat };
         self.enter(page, self.cache.index.get(page).with_history(history));
     }
 

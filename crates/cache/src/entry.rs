@@ -4,14 +4,15 @@
 //! bits 0..3   state
 //! resident    8..24  turn of the clock at which it came in  24..56 frame  61..63 heat
 //! same-filled 8..40  number of the value                    56..61 left  61..63 heat
-//! compressed  3..7   codec   7..20 length   20..56 handle   56..61 left  61..63 heat
-//!             63     mark of its order
+//! compressed  3..7   codec   7..19 length - 1  20..56 handle  56..61 left  61..63 heat
+//!             19     whether it is in the profit list          63     mark of its order
 //! spilled     3..7   codec   7..60 place in the store
 //! ```
 //! Zero is a page that was never written or was given back by the program, so
 //! that an index of fresh RAM is right as it is.
 
 use zpager_codec::CodecId;
+use zpager_policy::List;
 use zpager_pool::Handle;
 use zpager_store::Place;
 
@@ -80,6 +81,8 @@ const COMPRESSED: u64 = 3;
 const SPILLED: u64 = 4;
 const CODEC_AT: u32 = 3;
 const LEN_AT: u32 = 7;
+const LIST_AT: u32 = 19;
+const PROFIT: u64 = 1 << LIST_AT;
 const HANDLE_AT: u32 = 20;
 const VALUE_AT: u32 = 8;
 const FRAME_AT: u32 = 24;
@@ -106,7 +109,7 @@ impl Entry {
             State::Compressed { codec, len, handle } => {
                 COMPRESSED
                     | (codec as u64) << CODEC_AT
-                    | (len as u64) << LEN_AT
+                    | (len as u64 - 1) << LEN_AT
                     | handle.raw() << HANDLE_AT
             }
             State::Spilled { codec, place } => {
@@ -125,7 +128,7 @@ impl Entry {
             SAME_FILLED => State::SameFilled { fill: (self.0 >> VALUE_AT) as u32 },
             COMPRESSED => State::Compressed {
                 codec: self.codec(),
-                len: (self.0 >> LEN_AT) as usize & ((1 << (HANDLE_AT - LEN_AT)) - 1),
+                len: ((self.0 >> LEN_AT) as usize & ((1 << (LIST_AT - LEN_AT)) - 1)) + 1,
                 handle: Handle::from_raw((self.0 & ((1 << LEFT_AT) - 1)) >> HANDLE_AT),
             },
             SPILLED => {
@@ -176,6 +179,19 @@ impl Entry {
         self.0 & MARK != 0
     }
 
+    /// The same entry of a compressed page, counted to another list.
+    pub(crate) fn with_list(self, list: List) -> Entry {
+        match list {
+            List::Expense => Entry(self.0 & !PROFIT),
+            List::Profit => Entry(self.0 | PROFIT),
+        }
+    }
+
+    /// What a compressed page is counted to: at first the expense list.
+    pub(crate) fn list(self) -> List {
+        if self.0 & PROFIT != 0 { List::Profit } else { List::Expense }
+    }
+
     /// Whether the page is in RAM, uncompressed.
     pub fn is_resident(self) -> bool {
         self.0 & ((1 << TAG_BITS) - 1) == RESIDENT
@@ -221,15 +237,18 @@ mod tests {
             left in 0..History::TIMES,
             heat in 0..=History::HEAT_MAX,
             mark: bool,
+            profit: bool,
         ) {
+            let list = if profit { List::Profit } else { List::Expense };
             let [handle, moved] = [raw, moved].map(Handle::from_raw);
             let history = History { left, heat };
             let of = |handle| State::Compressed { codec: CodecId::Lz4, len: 4096, handle };
             let entry = Entry::new(of(handle)).with_history(History { left: !left, heat: !heat });
-            let entry = entry.with_mark(!mark).with_history(history).with_mark(mark);
-            prop_assert_eq!((entry.state(), entry.mark(), entry.history()), (of(handle), mark, history));
+            let entry = entry.with_mark(!mark).with_history(history).with_list(list).with_mark(mark);
+            let said = |entry: Entry| (entry.state(), entry.mark(), entry.history(), entry.list());
+            prop_assert_eq!(said(entry), (of(handle), mark, history, list));
             let entry = entry.at(moved);
-            prop_assert_eq!((entry.state(), entry.mark(), entry.history()), (of(moved), mark, history));
+            prop_assert_eq!(said(entry), (of(moved), mark, history, list));
         }
 
         #[test]

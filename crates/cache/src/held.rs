@@ -23,6 +23,7 @@ pub(crate) struct Held<S> {
     /// Clusters, of which one was ever held, lie below.
     end: u32,
     clusters: usize,
+    records: usize,
     bytes: u64,
 }
 
@@ -36,7 +37,7 @@ impl Held<()> {
 impl<S: Space> Held<S> {
     /// Nothing held, in `space`, which has room for all clusters.
     pub(crate) fn new(space: S) -> Self {
-        Held { space, end: 0, clusters: 0, bytes: 0 }
+        Held { space, end: 0, clusters: 0, records: 0, bytes: 0 }
     }
 
     fn word(&mut self, cluster: u32) -> &mut u32 {
@@ -72,6 +73,7 @@ impl<S: Space> Held<S> {
         let is_first = *word & RECORDS == 0;
         *word += RECORD + grains;
         self.clusters += usize::from(is_first);
+        self.records += 1;
         self.bytes += place.record_bytes() as u64;
         self.end = self.end.max(place.cluster() + 1);
     }
@@ -84,7 +86,13 @@ impl<S: Space> Held<S> {
         *word -= RECORD + grains;
         let was_last = *word & RECORDS == 0;
         self.clusters -= usize::from(was_last);
+        self.records -= 1;
         self.bytes -= place.record_bytes() as u64;
+    }
+
+    /// Records held of all clusters.
+    pub(crate) fn all_records(&self) -> usize {
+        self.records
     }
 
     /// Records held of a cluster.

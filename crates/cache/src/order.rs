@@ -13,6 +13,9 @@
 //! Invariant: every page in the ring's care has the ring's mark, which turns
 //! with each sweep.
 
+use core::ops::Range;
+
+use zpager_codec::CodecId;
 use zpager_pool::{Handle, Space};
 
 use crate::entry::PageNumber;
@@ -45,21 +48,44 @@ impl Ordered {
     }
 }
 
+/// Which pages wait in a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pages {
+    All,
+    /// All but raw ones.
+    Compressed,
+    Raw,
+}
+
+impl Pages {
+    /// Whether pages of this codec do.
+    pub(crate) fn have(self, codec: CodecId) -> bool {
+        match self {
+            Pages::All => true,
+            Pages::Compressed => codec != CodecId::Copy,
+            Pages::Raw => codec == CodecId::Copy,
+        }
+    }
+}
+
 /// The ring.
 pub(crate) struct Order<S> {
     space: S,
+    pub(crate) pages: Pages,
     /// Entries ever taken and ever put; their difference is the length.
     head: usize,
     tail: usize,
     /// In a copy of the ring: entries below were not written since, so their RAM is the original's.
     copied: usize,
     mark: bool,
+    /// A position that whoever goes through the ring comes back to; a sweep moves it along.
+    pub(crate) watched: usize,
 }
 
 impl<S: Space> Order<S> {
-    /// An empty ring in `space`, whose length is the bound.
-    pub(crate) fn new(space: S) -> Self {
-        Order { space, head: 0, tail: 0, copied: 0, mark: false }
+    /// An empty ring of `pages` in `space`, whose length is the bound.
+    pub(crate) fn new(space: S, pages: Pages) -> Self {
+        Order { space, pages, head: 0, tail: 0, copied: 0, mark: false, watched: 0 }
     }
 
     fn capacity(&self) -> usize {
@@ -115,10 +141,21 @@ impl<S: Space> Order<S> {
         (self.len() > 0).then(|| unsafe { self.slot(self.head).read() })
     }
 
+    /// Positions of all entries, the oldest first.
+    pub(crate) fn positions(&self) -> Range<usize> {
+        self.head..self.tail
+    }
+
+    /// The entry at one of [`Self::positions`].
+    pub(crate) fn at(&self, position: usize) -> Ordered {
+        debug_assert!(self.positions().contains(&position));
+        // SAFETY: slots between head and tail were written.
+        unsafe { self.slot(position).read() }
+    }
+
     /// All entries, the oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Ordered> {
-        // SAFETY: slots between head and tail were written.
-        (self.head..self.tail).map(|at| unsafe { self.slot(at).read() })
+        self.positions().map(|position| self.at(position))
     }
 
     /// Takes the oldest entry away.
@@ -148,7 +185,11 @@ impl<S: Space> Order<S> {
         self.mark = !self.mark;
         self.copied = 0;
         let mut to = self.head;
+        let mut watched = self.watched.min(self.head);
         for from in self.head..self.tail {
+            if from == self.watched {
+                watched = to;
+            }
             // SAFETY: slots between head and tail were written; `to` never passes `from`.
             unsafe {
                 if let Some(kept) = keep(self.slot(from).read(), self.mark) {
@@ -157,6 +198,7 @@ impl<S: Space> Order<S> {
                 }
             }
         }
+        self.watched = if self.watched >= self.tail { to } else { watched };
         for page in to.div_ceil(ENTRIES_PER_PAGE)..self.tail.div_ceil(ENTRIES_PER_PAGE) {
             self.release_page(page);
         }
@@ -173,7 +215,7 @@ mod tests {
 
     #[test]
     fn behaves_as_a_queue_through_many_turns() {
-        let mut order = Order::new(Heap.reserve(8 * PAGE_BYTES).unwrap());
+        let mut order = Order::new(Heap.reserve(8 * PAGE_BYTES).unwrap(), Pages::All);
         let mut model = VecDeque::new();
         for step in 0..100_000u64 {
             let entry = Ordered::new(step, Handle::from_raw(step % 77));

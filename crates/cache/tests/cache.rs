@@ -10,6 +10,7 @@ use model::{Content, Setting, Step};
 use proptest::prelude::*;
 use zpager_cache::{Cache, Entry, PageNumber, Placed, State, Store};
 use zpager_codec::{CodecId, Page};
+use zpager_policy::DesignId;
 use zpager_pool::Heap;
 use zpager_store::{CLUSTER_BYTES, Clusters, Memory};
 
@@ -19,13 +20,20 @@ fn settings() -> impl Strategy<Value = Setting> {
     let codec = prop::sample::select(CodecId::ALL.to_vec());
     let pool_bytes_max = prop::sample::select(vec![64usize << 10, 1 << 20]);
     let one_in = prop_oneof![Just(0), 2u64..20];
-    (codec, pool_bytes_max, any::<u64>(), one_in).prop_map(
-        |(codec, pool_bytes_max, seed, one_in)| Setting { codec, pool_bytes_max, seed, one_in },
+    let design = prop::sample::select(DesignId::ALL.to_vec());
+    (design, codec, pool_bytes_max, any::<u64>(), one_in).prop_map(
+        |(design, codec, pool_bytes_max, seed, one_in)| Setting {
+            design,
+            codec,
+            pool_bytes_max,
+            seed,
+            one_in,
+        },
     )
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(160))]
     #[test]
     fn as_a_plain_map(
         setting in settings(),
@@ -39,7 +47,8 @@ fn cache(codec: CodecId, pool_bytes_max: usize, clusters: usize) -> Cache<Heap, 
     let words = Clusters::words_for((clusters * CLUSTER_BYTES) as u64);
     let words: &'static [AtomicU64] = Box::leak((0..words).map(|_| AtomicU64::new(0)).collect());
     let store = Store { blocks: Memory::default(), clusters: Clusters::new(words) };
-    Cache::new(Heap, codec, pool_bytes_max, Some(store)).expect("heap")
+    let design = model::design(DesignId::Default, codec);
+    Cache::new(Heap, &design, pool_bytes_max, Some(store)).expect("heap")
 }
 
 fn swap_out(cache: &mut Cache<Heap, Memory>, number: PageNumber, page: &Page) -> Placed {
@@ -74,7 +83,13 @@ fn random() -> impl FnMut(u64) -> u64 {
 fn a_page_at_its_old_place_leaves_once() {
     let out = Step::SwapOut { from: 0, count: 40, kind: 3 };
     let back = Step::SwapIn { from: 0, count: 40 };
-    let setting = Setting { codec: CodecId::Lz4, pool_bytes_max: MIB, seed: 0, one_in: 0 };
+    let setting = Setting {
+        design: DesignId::Default,
+        codec: CodecId::Lz4,
+        pool_bytes_max: MIB,
+        seed: 0,
+        one_in: 0,
+    };
     model::run(setting, [out, back, out, back, out, Step::Spill]);
     let there = Step::Rename { from: 0, to: 100, count: 40 };
     let and_back = Step::Rename { from: 100, to: 0, count: 40 };
@@ -100,7 +115,13 @@ fn what_is_gathered_is_what_it_was() {
     ];
     for seed in 0..10 {
         for (kind, one_in) in [(noise, 0), (mixed, 0), (noise, 3), (mixed, 6)] {
-            let setting = Setting { codec: CodecId::Lz4, pool_bytes_max: MIB, seed, one_in };
+            let setting = Setting {
+                design: DesignId::Default,
+                codec: CodecId::Lz4,
+                pool_bytes_max: MIB,
+                seed,
+                one_in,
+            };
             let steps =
                 |between: &[Step]| [&fill(kind)[..], &holes[..], between, &more[..]].concat();
             model::run(setting, steps(&[]));
@@ -305,4 +326,33 @@ fn a_full_store_with_holes_takes_more() {
         assert!(cache.payload_bytes() <= MIB / 2, "step {step}: nothing leaves");
     }
     assert!(restored > 0, "the store was never full");
+}
+
+/// cervera's store looks as large as was set, and takes no more pages then (3.2, 3.6).
+#[test]
+fn a_virtual_store_has_an_end() {
+    let words: &'static [AtomicU64] = Box::leak((0..6).map(|_| AtomicU64::new(0)).collect());
+    let clusters = Clusters::new(words);
+    let store = Store { blocks: Memory::default(), clusters };
+    let mut design = model::design(DesignId::Cervera, CodecId::Lz4);
+    design.virtual_percent = Some(100);
+    let mut cache = Cache::<_, _>::new(Heap, &design, 4 * MIB, Some(store)).expect("heap");
+    // Four clusters of 64 blocks each, of which more than a hundred pages fit one.
+    let mut spilled_pages = 0;
+    for number in 0..1000 {
+        let page = Content { kind: 2, seed: number }.page();
+        assert!(cache.index.set(number, Entry::new(State::Resident { turn: 0, frame: 0 })));
+        assert!(matches!(cache.swap_out(number, &page), Placed::Compressed(..400)));
+        if number % 96 == 95 {
+            spilled_pages += cache.spill().map_or(0, |spilled| spilled.pages);
+        }
+    }
+    assert!((256..256 + 96).contains(&spilled_pages), "{spilled_pages}");
+    assert_eq!(clusters.used_clusters(), 3);
+    for number in 0..1000 {
+        let page = Content { kind: 2, seed: number }.page();
+        let mut came = [Page::ZERO];
+        cache.swap_in(number, &mut came).expect("in the cache");
+        assert!(came[0].0 == page.0, "page {number}");
+    }
 }

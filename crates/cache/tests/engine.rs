@@ -10,28 +10,29 @@ use zpager_cache::{Codecs, Coder};
 use zpager_codec::{
     CodecId, Corrupt, Page, SCRATCH_ALIGN_BYTES, compress, same_filled, scratch_bytes,
 };
+use zpager_policy::{Design, DesignId, Settings};
 
 const MIB: usize = 1 << 20;
 const BUDGET_BYTES: usize = 4 * MIB;
 
-/// What a simulator knows of a page.
+/// What a simulator knows of a page: its length under LZ4, and the word that it consists of. They
+/// lie at the start of what stands for its bytes, so that they come back whatever its form was.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Lengths {
-    /// All words equal this.
-    word: Option<u64>,
-    /// Begins with the length under LZ4, which is thus not lost when the page is kept raw.
-    raw: [u8; 4096],
-}
+struct Lengths([u8; 4096]);
+
+const KNOWN_BYTES: usize = 11;
 
 impl Lengths {
     fn new(word: Option<u64>, lz4_bytes: usize) -> Self {
-        let mut raw = [0; 4096];
-        raw[..8].copy_from_slice(&lz4_bytes.to_le_bytes());
-        Lengths { word, raw }
+        let mut known = [0; 4096];
+        known[..2].copy_from_slice(&(lz4_bytes as u16).to_le_bytes());
+        known[2] = u8::from(word.is_some());
+        known[3..KNOWN_BYTES].copy_from_slice(&word.unwrap_or(0).to_le_bytes());
+        Lengths(known)
     }
 
     fn lz4_bytes(&self) -> usize {
-        usize::from_le_bytes(*self.raw.first_chunk().expect("longer than that"))
+        u16::from_le_bytes([self.0[0], self.0[1]]).into()
     }
 }
 
@@ -41,34 +42,39 @@ impl Coder for LengthsOnly {
     type Page = Lengths;
 
     fn same_filled(page: &Lengths) -> Option<u64> {
-        page.word
+        let word = page.0[3..].first_chunk().expect("eight bytes");
+        (page.0[2] != 0).then_some(u64::from_le_bytes(*word))
     }
     fn fill(word: u64, page: &mut Lengths) {
-        *page = Lengths::new(Some(word), 0);
+        let mut filled = Page::ZERO;
+        filled.words_mut().fill(word);
+        *page = lengths(&filled);
     }
     fn compress(_: CodecId, page: &Lengths, output: &mut [u8], _: &mut [u8]) -> Option<usize> {
+        output[..KNOWN_BYTES].copy_from_slice(&page.0[..KNOWN_BYTES]);
         Some(page.lz4_bytes()).filter(|bytes| *bytes <= output.len())
     }
     fn raw(page: &Lengths) -> &[u8; 4096] {
-        &page.raw
+        &page.0
+    }
+    fn expand(_: CodecId, data: &[u8], raw: &mut Page, _: &mut [u8]) -> Result<(), Corrupt> {
+        raw.0[..KNOWN_BYTES].copy_from_slice(&data[..KNOWN_BYTES]);
+        Ok(())
     }
     fn decompress(
-        codec: CodecId,
+        _: CodecId,
         data: &[u8],
         page: &mut Lengths,
         _: &mut [u8],
     ) -> Result<(), Corrupt> {
-        *page = Lengths::new(None, data.len());
-        if codec == CodecId::Copy {
-            page.raw.copy_from_slice(data);
-        }
+        page.0[..KNOWN_BYTES].copy_from_slice(&data[..KNOWN_BYTES]);
         Ok(())
     }
 }
 
 impl Kept for LengthsOnly {
     fn zero() -> Lengths {
-        Lengths::new(Some(0), 0)
+        lengths(&Page::ZERO)
     }
     fn is_same(one: &Lengths, other: &Lengths) -> bool {
         one == other
@@ -111,15 +117,12 @@ fn content(number: u64, noise: usize) -> Page {
     page
 }
 
-/// What there is to know of a page; one that becomes hardly shorter counts as not compressed.
+/// What there is to know of a page.
 fn lengths(page: &Page) -> Lengths {
-    if let Some(word) = same_filled(page) {
-        return Lengths::new(Some(word), 0);
-    }
     let mut scratch = vec![0; scratch_bytes(CodecId::Lz4) + SCRATCH_ALIGN_BYTES];
     let start = scratch.as_ptr().align_offset(SCRATCH_ALIGN_BYTES);
-    let lz4_bytes = compress(CodecId::Lz4, page, &mut [0; 3840], &mut scratch[start..]);
-    Lengths::new(None, lz4_bytes.unwrap_or(4096))
+    let lz4_bytes = compress(CodecId::Lz4, page, &mut [0; 4096], &mut scratch[start..]);
+    Lengths::new(same_filled(page), lz4_bytes.unwrap_or(4097))
 }
 
 /// What a program does next.
@@ -151,8 +154,14 @@ fn program(random: &mut impl FnMut(u64) -> u64, turns: u64) -> Vec<Access> {
 }
 
 /// Runs a program; every page that is read must be what was written last. Gives what happened.
-fn run<C: Kept>(accesses: &[Access], store_bytes: usize, page_of: fn(&Page) -> C::Page) -> Counts {
-    let mut driver = Driver::<C>::new(BUDGET_BYTES, store_bytes);
+fn run<C: Kept>(
+    id: DesignId,
+    accesses: &[Access],
+    store_bytes: usize,
+    page_of: fn(&Page) -> C::Page,
+) -> Counts {
+    let design = Design { codec: CodecId::Lz4, ..Design::new(&Settings::of(id), BUDGET_BYTES) };
+    let mut driver = Driver::<C>::new(&design, BUDGET_BYTES, store_bytes);
     let mut written = vec![C::zero(); PAGES as usize];
     for (number, &access) in (1..).zip(accesses) {
         match access {
@@ -181,10 +190,13 @@ fn run<C: Kept>(accesses: &[Access], store_bytes: usize, page_of: fn(&Page) -> C
 #[test]
 fn every_page_is_what_it_was() {
     let mut random = random();
-    for _ in 0..4 {
-        let accesses = program(&mut random, 60);
-        let counts = run::<Codecs>(&accesses, 64 * MIB, Page::clone);
-        assert!(counts.store_faults > 0 && counts.compressed_faults > 0, "nothing was tried");
+    for id in DesignId::ALL {
+        for _ in 0..2 {
+            let accesses = program(&mut random, 60);
+            let counts = run::<Codecs>(id, &accesses, 64 * MIB, Page::clone);
+            println!("{}: {counts:?}", id.name());
+            assert!(counts.store_faults > 0 && counts.compressed_faults > 0, "nothing was tried");
+        }
     }
 }
 
@@ -192,9 +204,9 @@ fn every_page_is_what_it_was() {
 #[test]
 fn lengths_decide_as_contents_do() {
     let mut random = random();
-    for store_bytes in [64 * MIB, 2 * MIB] {
-        let accesses = program(&mut random, 60);
-        let real = run::<Codecs>(&accesses, store_bytes, Page::clone);
-        assert_eq!(run::<LengthsOnly>(&accesses, store_bytes, lengths), real);
+    for id in DesignId::ALL {
+        let accesses = program(&mut random, 40);
+        let real = run::<Codecs>(id, &accesses, 64 * MIB, Page::clone);
+        assert_eq!(run::<LengthsOnly>(id, &accesses, 64 * MIB, lengths), real, "{}", id.name());
     }
 }

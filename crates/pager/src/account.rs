@@ -84,7 +84,8 @@ impl Process {
     fn publish_own(&mut self) {
         let now = Published {
             resident_bytes: self.resident_pages * PAGE_BYTES as u64,
-            pool_bytes: self.own_pool_bytes() as u64,
+            // What belongs to the pool alone is lost to others, used or not.
+            pool_bytes: (self.own_pool_bytes() + self.engine.unused_bytes()) as u64,
             payload_bytes: self.own_payload_bytes() as u64,
             metadata_bytes: self.metadata_bytes() as u64,
             managed_bytes: self.regions.page_count() * PAGE_BYTES as u64,

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Engine, Store};
 use zpager_codec::CodecId;
-use zpager_policy::{SLOTS, Sample, Sampler};
+use zpager_policy::{Design, SLOTS, Sample, Sampler};
 use zpager_store::Clusters;
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
@@ -242,6 +242,8 @@ fn build(
 ) -> Result<(), Errno> {
     let settings = &control.settings;
     let codec = CodecId::try_from(settings.codec).map_err(|_| EINVAL)?;
+    let chosen = zpager_policy::Settings::of(zpager_policy::DesignId::Default);
+    let design = Design { codec, ..Design::new(&chosen, settings.budget_bytes as usize) };
     let store = open_store(control)?;
     let staging = Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?;
     let wanted = if settings.lift_by_copy != 0 { Lift::Copy } else { Lift::Move };
@@ -251,7 +253,7 @@ fn build(
     // SAFETY: the supervisor's mapping, which `load` has mapped as a whole.
     let tables = unsafe { Tables::behind(control) };
     let own = Own { frames: tables.frames };
-    let cache = Cache::new(own, codec, pool_bytes_max, store).ok_or(ENOMEM)?;
+    let cache = Cache::new(own, &design, pool_bytes_max, store).ok_or(ENOMEM)?;
     let pid = process::pid();
     let recorder = match settings.ring_fd {
         ..0 => None,
@@ -267,7 +269,7 @@ fn build(
         uffd,
         lift,
         regions: Regions::new()?,
-        engine: Engine::new(cache, sampler(settings.budget_bytes)?, settings.budget_bytes),
+        engine: Engine::new(cache, &design, sampler(settings.budget_bytes)?, settings.budget_bytes),
         threads: Threads::new(hard_bytes / THREADS_PART)?,
         resident_pages: 0,
         tables,

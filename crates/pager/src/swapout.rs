@@ -366,7 +366,10 @@ impl Process {
         for (place, &page) in lifted.iter().enumerate() {
             let heat = self.engine.cache.index.get(page).history().heat;
             self.count_out(page);
-            let placed = self.engine.swap_out(page, &staging[place], &mut departed);
+            let mut placed = self.engine.swap_out(page, &staging[place], &mut departed);
+            if placed == Placed::NoRoom && self.spill() {
+                placed = self.engine.swap_out(page, &staging[place], &mut departed);
+            }
             if placed == Placed::NoRoom {
                 let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
                 debug_assert!(emptied, "clearing needs no room");

@@ -310,7 +310,7 @@ fn zswap(settings: &Settings, budget_bytes: usize) -> Design {
         pool: PoolKind::SizeClasses,
         size: Size::Limit(Limit::new(max_pool_percent, accept_threshold_percent, budget_bytes)),
         residents: settings.residents(Key::ZswapResidents),
-        leaving: Leaving::LeastRecent,
+        leaving: Leaving::RawThenOldest,
         layout: StoreLayout::Plain,
         virtual_percent: None,
         read_path: ReadPath::Alone,

@@ -5,8 +5,9 @@
 //! writing its least recently used pages, before it takes pages again. Without the second a pool
 //! at its limit would take one page, refuse the next and write one in turn.
 //!
-//! Unlike there, writing is not left to another thread, so no page is refused and goes to the
-//! store as it is, past older ones, unless the store takes nothing.
+//! Unlike there, writing is not left to another thread, so no page is refused for want of room and
+//! goes to the store past older ones. One that hardly becomes shorter goes there as it is, with
+//! others of its kind, by way of the pool.
 //!
 //! Bad case: as any fixed bound: what suits one program starves another; and data that does not
 //! compress fills the pool and leaves it as it came.
@@ -58,7 +59,8 @@ impl Limit {
 
     /// The next step of a process that holds `shares` and has to give.
     pub fn next_step(&mut self, shares: &Shares) -> Step {
-        shares.step(!self.accepts(shares.pool_bytes))
+        let accepts = self.accepts(shares.pool_bytes);
+        shares.step(!accepts || shares.is_full_of_raw())
     }
 }
 

@@ -11,6 +11,9 @@ const RESIDENT_PART_MIN: usize = 16;
 /// Resident pages that a process keeps whatever happens, in bytes: what one instruction and one call may need.
 const RESIDENT_BYTES_MIN: usize = 32 * PAGE_BYTES;
 
+/// Raw pages that are worth a write.
+const RAW_BYTES_MAX: usize = 512 * 1024;
+
 /// What a process holds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Shares {
@@ -36,6 +39,11 @@ pub enum Step {
 }
 
 impl Shares {
+    /// Whether the pool holds so many raw pages that they leave at once, where the rule wants that.
+    pub(crate) fn is_full_of_raw(&self) -> bool {
+        self.raw_bytes > RAW_BYTES_MAX
+    }
+
     /// The next step where the rule says that the pool is too large, or is not.
     pub fn step(&self, pool_is_too_large: bool) -> Step {
         let part = (self.resident_bytes + self.pool_bytes) / RESIDENT_PART_MIN;

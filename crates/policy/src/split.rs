@@ -32,8 +32,6 @@ const PART_MAX: u32 = PARTS * 15 / 16;
 const PART_STEP: u32 = PARTS / 32;
 /// A "somewhat" larger or smaller share: this part of the sum.
 const MARGIN_PART: usize = 16;
-/// Raw pages that are worth a write.
-const RAW_BYTES_MAX: usize = 512 * 1024;
 /// Part of the resident pages that leave between two moves.
 const TERM_PART: u64 = 4;
 /// Departures between two moves at least.
@@ -187,8 +185,7 @@ impl Split {
     pub fn next_step(&self, shares: &Shares) -> Step {
         let sum = shares.resident_bytes + shares.pool_bytes;
         let few_resident = shares.resident_bytes < sum / PARTS as usize * self.part as usize;
-        let full_of_raw = shares.raw_bytes > RAW_BYTES_MAX;
-        shares.step(few_resident || full_of_raw)
+        shares.step(few_resident || shares.is_full_of_raw())
     }
 }
 

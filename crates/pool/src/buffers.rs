@@ -114,7 +114,7 @@ impl<S: Space> Buffers<S> {
     /// less room at their end than the mean of the last 100 objects (cervera, 3.4). The paper
     /// tries 10 to 70. Not while a cleaning is going on.
     pub fn should_clean(&self, threshold_percent: usize) -> bool {
-        if self.cleaning.head().is_some() {
+        if self.is_cleaning() {
             return false;
         }
         let buffers = self.frames.count().min(self.objects.limit_bytes() / PAGE_BYTES);
@@ -147,6 +147,11 @@ impl<S: Space> Buffers<S> {
         if let (None, Some((_, frame))) = (self.cleaning.head(), fullest) {
             self.set_cleaning(frame, true);
         }
+        self.cleaning.head().is_some()
+    }
+
+    /// Whether there are buffers that are to be written out.
+    pub fn is_cleaning(&self) -> bool {
         self.cleaning.head().is_some()
     }
 

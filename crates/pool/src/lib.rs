@@ -1,10 +1,11 @@
 //! Where compressed pages lie in RAM.
 //!
 //! [`Pool`] is what every pool offers; [`SizeClasses`] is the pool of the default design, and
-//! [`Buckets`], [`Buffers`] and [`Cells`] are those of published ones.
+//! [`Buckets`], [`Buffers`] and [`Cells`] are those of published ones. [`AnyPool`] is one of them.
 //! Pools make no system call and have no allocator: their memory comes from a [`SpaceSource`].
 #![no_std]
 
+mod any;
 mod buckets;
 mod buffers;
 mod cells;
@@ -19,6 +20,7 @@ mod testing;
 mod tests;
 mod words;
 
+pub use any::AnyPool;
 pub use buckets::Buckets;
 pub use buffers::Buffers;
 pub use cells::Cells;

@@ -14,12 +14,13 @@ use zpager_cache::{
     BATCH_PAGES, Cache, Departed, Engine, Entry, Leavers, PageNumber, Placed, Run, Store,
 };
 use zpager_codec::{CodecId, Page, SCRATCH_ALIGN_BYTES, compress, scratch_bytes};
-use zpager_policy::{Ahead, SLOTS, Sample, Sampler, Shares, Step};
-use zpager_pool::Heap;
+use zpager_policy::{Ahead, Design, SLOTS, Sample, Sampler, Settings, Shares, Step, StoreLayout};
+
 use zpager_store::{CLUSTER_BYTES, Clusters};
 
+use crate::arena::Arena;
 use crate::contents::Sizes;
-use crate::cost::{Disk, Ledger};
+use crate::cost::{Disk, Ledger, codec_costs};
 use crate::disk::DiskBlocks;
 use crate::lengths::{Identity, Lengths, LengthsPage};
 use crate::outcome::Outcome;
@@ -39,13 +40,13 @@ const FIXED_BYTES: usize = 24 * PAGE_BYTES + SLOTS * size_of::<Sample>();
 /// Store for each page of the trace: what it takes as it is, twice.
 const STORE_PAGE_BYTES: u64 = 2 * 4104;
 
-/// What is compressed how, with how much memory.
+/// Which design, with how much memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
     /// Resident pages, pool and metadata together.
     pub budget_bytes: u64,
-    /// What makes pages shorter.
-    pub codec: CodecId,
+    /// The design and its parameters.
+    pub settings: Settings,
     /// Where the codec stands among the trace's.
     pub column: usize,
     /// What the store is on.
@@ -55,8 +56,9 @@ pub struct Setup {
 /// An engine and the memory that it manages.
 pub struct Compressed<'a> {
     layout: &'a Layout,
-    engine: Engine<Heap, DiskBlocks, Lengths>,
+    engine: Engine<Arena, DiskBlocks, Lengths>,
     blocks: DiskBlocks,
+    design: Design,
     ahead: Ahead,
     sizes: Sizes,
     /// Bytes of a page of zeros, should the codec get one.
@@ -103,16 +105,19 @@ impl<'a> Compressed<'a> {
             (0..words).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
         let blocks = DiskBlocks::new(setup.disk);
         let store = Store { blocks: blocks.clone(), clusters: Clusters::new(words) };
-        let cache = Cache::new(Heap, setup.codec, setup.budget_bytes as usize, Some(store))?;
+        let budget_bytes = setup.budget_bytes as usize;
+        let design = Design::new(&setup.settings, budget_bytes);
+        let cache = Cache::new(Arena, &design, budget_bytes, Some(store))?;
         let slots = vec![Sample::default(); SLOTS].leak();
         let sampler = Sampler::new(slots, setup.budget_bytes / PAGE_BYTES as u64 * 2);
         Some(Compressed {
             layout,
-            engine: Engine::new(cache, sampler, setup.budget_bytes),
+            engine: Engine::new(cache, &design, sampler, setup.budget_bytes),
             blocks,
+            design,
             ahead: Ahead::default(),
             sizes: Sizes::new(layout.end(), vec![setup.column]),
-            zeros_bytes: zeros_bytes(setup.codec),
+            zeros_bytes: zeros_bytes(design.codec),
             versions: vec![0; layout.end() as usize],
             budget_bytes: setup.budget_bytes,
             resident_pages: 0,
@@ -187,6 +192,7 @@ impl<'a> Compressed<'a> {
     fn held_bytes(&self) -> u64 {
         let cache = &self.engine.cache;
         let own_bytes = FIXED_BYTES + self.incoming_pages_max * PAGE_BYTES;
+        let own_bytes = own_bytes + self.engine.unused_bytes();
         let cache_bytes = cache.pool_bytes() + cache.metadata_bytes() + own_bytes;
         self.resident_pages * PAGE_BYTES as u64 + cache_bytes as u64
     }
@@ -243,8 +249,11 @@ impl<'a> Compressed<'a> {
             leaving.set(identity, self.sizes.get(page, 0), self.zeros_bytes);
             let heat = self.engine.cache.index.get(page).history().heat;
             self.resident_pages -= 1;
-            let placed = self.engine.swap_out(page, leaving, &mut departed);
-            self.outcome.ledger.coding_ns += leaving.take_coding_ns();
+            let mut placed = self.engine.swap_out(page, leaving, &mut departed);
+            if placed == Placed::NoRoom && self.spill() {
+                placed = self.engine.swap_out(page, &self.incoming[0], &mut departed);
+            }
+            self.outcome.ledger.coding_ns += self.incoming[0].take_coding_ns();
             if placed == Placed::NoRoom {
                 let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
                 debug_assert!(emptied, "clearing needs no room");
@@ -259,7 +268,13 @@ impl<'a> Compressed<'a> {
 
     fn spill(&mut self) -> bool {
         let began_ns = self.blocks.traffic().busy_ns;
+        let raw_bytes = self.engine.cache.raw_bytes();
         let written = self.engine.spill();
+        if let (Ok(pages), StoreLayout::Plain) = (written.outcome, self.design.layout) {
+            let raw_pages = raw_bytes.saturating_sub(self.engine.cache.raw_bytes()) / PAGE_BYTES;
+            let expand_ns = codec_costs(self.design.codec).decompress_ns;
+            self.outcome.ledger.coding_ns += pages.saturating_sub(raw_pages) as u64 * expand_ns;
+        }
         self.engine.spilled(&written, self.blocks.traffic().busy_ns - began_ns);
         written.outcome.is_ok()
     }

@@ -6,6 +6,7 @@
 //! ([`replay()`]) and tells what that came to ([`Outcome`]). Time is modelled ([`cost`]), so that
 //! an outcome depends on the trace and the flags alone.
 
+mod arena;
 mod belady;
 mod compressed;
 mod contents;

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use zpager_codec::CodecId;
+use zpager_policy::{DesignId, Kind, PARAMETERS, Settings};
 use zpager_sim::cost::{DISKS, Disk, codec_costs};
 use zpager_sim::trace::{Contents, Header, Reader, Reference, Writer};
 use zpager_sim::*;
@@ -73,9 +74,18 @@ fn none(bytes: &[u8], budget_bytes: u64) -> Outcome {
     outcome(bytes, &survey, Uncompressed::new(&survey.layout, budget_bytes, SSD))
 }
 
+/// The default design with LZ4.
 fn compressed(bytes: &[u8], budget_bytes: u64) -> Outcome {
+    design(DesignId::Default, bytes, budget_bytes)
+}
+
+/// A design with LZ4.
+fn design(id: DesignId, bytes: &[u8], budget_bytes: u64) -> Outcome {
     let survey = survey_of(bytes);
-    let setup = Setup { budget_bytes, codec: CodecId::Lz4, column: 1, disk: SSD };
+    let mut settings = Settings::of(id);
+    let codec = PARAMETERS.iter().find(|row| row.design() == id && row.kind == Kind::Codec);
+    settings.set(codec.expect("has one").key, CodecId::Lz4 as u64).expect("a codec");
+    let setup = Setup { budget_bytes, settings, column: 1, disk: SSD };
     outcome(bytes, &survey, Compressed::new(&survey.layout, &setup).expect("memory"))
 }
 
@@ -251,10 +261,12 @@ fn every_page_comes_back_in_every_memory_and_the_same_way_each_time() {
     for _ in 0..12 {
         let bytes = trace(program(&mut random, 4096, 120));
         let budget_bytes = 2 * MIB + random(4) * MIB;
-        let found = compressed(&bytes, budget_bytes);
-        // Buffers and tables that grow while pages come are not known of beforehand.
-        assert!(found.peak_bytes <= budget_bytes + MIB / 4, "{found:?}");
-        assert_eq!(compressed(&bytes, budget_bytes), found);
+        for id in DesignId::ALL {
+            let found = design(id, &bytes, budget_bytes);
+            // Buffers and tables that grow while pages come are not known of beforehand.
+            assert!(found.peak_bytes <= budget_bytes + MIB / 4, "{id:?} {found:?}");
+            assert_eq!(design(id, &bytes, budget_bytes), found, "{id:?}");
+        }
         assert_eq!(none(&bytes, budget_bytes), none(&bytes, budget_bytes));
         for share in SHARES {
             let bound = Bound {

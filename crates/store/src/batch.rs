@@ -48,6 +48,22 @@ impl<'a> Batch<'a> {
         Some(place)
     }
 
+    /// Has the next record begin a block.
+    pub fn begin_block(&mut self) {
+        let start_bytes = self.used_bytes.next_multiple_of(BLOCK_BYTES);
+        self.buffer[self.used_bytes..start_bytes].fill(0);
+        self.used_bytes = start_bytes;
+    }
+
+    /// Has a record of `len` bytes of data that comes next lie in one block, as far as it is not
+    /// longer than one.
+    pub fn begin_block_for(&mut self, len: usize) {
+        let left_bytes = self.used_bytes.next_multiple_of(BLOCK_BYTES) - self.used_bytes;
+        if record_bytes(len) > left_bytes {
+            self.begin_block();
+        }
+    }
+
     /// The cluster that they will lie in.
     pub fn cluster(&self) -> u32 {
         self.cluster

@@ -90,7 +90,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Whether so little of what is held of the store is alive that cleaning is worth a try.
     fn should_clean(&self) -> bool {
         self.store.is_some()
-            && (self.pause.left == 0 && self.held.is_sparse() || self.pause.is_of_full_store())
+            && (self.rules.gathers && self.pause.left == 0 && self.held.is_sparse()
+                || self.pause.is_of_full_store())
     }
 
     /// Gathers what is alive in the emptiest clusters into one, if the store would have to grow

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use zpager_policy::{Ahead, Window};
+use zpager_policy::{Ahead, Size, Window};
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
@@ -92,7 +92,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     pub fn swap_in(&mut self, page: PageNumber, pages: &mut [C::Page]) -> Result<Came, Lost> {
         let heats = self.heats(page, pages.len());
         let distance = self.sampler.distance(page);
+        let list = self.cache.list(page);
         let reads = self.cache.swap_in(page, pages)?;
+        if let Some(list) = list {
+            self.read_list(list);
+        }
+        self.settle_lists();
         Ok(Came { reads, heats, distance })
     }
 
@@ -104,7 +109,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             let history = entry.history();
             // What came back from the store was away for long.
             if !matches!(entry.state(), State::Spilled { .. }) {
-                *heat = self.clock.heat(history.left, history.heat, History::TIMES);
+                *heat = self.residents.heat(history.left, history.heat, History::TIMES);
             }
         }
         heats
@@ -112,7 +117,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
 
     /// Notes that [`Self::swap_in`] took `ticks`, with reads from the store.
     pub fn read_store(&mut self, came: &Came, ticks: u64) {
-        self.split.store_fault(came.distance, ticks);
+        if let Size::Split(split) = &mut self.size {
+            split.store_fault(came.distance, ticks);
+        }
     }
 
     /// The moment at which a fault begins, for [`Self::served`].
@@ -123,6 +130,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Notes that a fault was served from the pool by now, with what had to leave for it.
     pub fn served(&mut self, came: &Came, began: u64, now_ticks: u64) {
         let taken = now_ticks.wrapping_add(self.spill_ticks).wrapping_sub(began);
-        self.split.pool_fault(came.distance, taken);
+        if let Size::Split(split) = &mut self.size {
+            split.pool_fault(came.distance, taken);
+        }
     }
 }

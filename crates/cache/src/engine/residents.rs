@@ -26,7 +26,7 @@ pub trait Leavers {
     fn count(&self) -> u64;
 }
 
-/// What the clock sees.
+/// What the rule sees.
 struct View<'a, M: SpaceSource, L> {
     index: &'a Index<M>,
     leavers: &'a L,
@@ -58,7 +58,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Chooses resident pages to leave, in ascending runs, and gives how many were written to
     /// `victims`.
     pub fn choose(&mut self, leavers: &impl Leavers, victims: &mut [PageNumber]) -> usize {
-        self.clock.take(&View { index: &self.cache.index, leavers }, victims)
+        self.residents.take(&View { index: &self.cache.index, leavers }, victims)
     }
 
     /// Notes that a page which was absent or swapped in is resident, as hot as `heat` says. False
@@ -68,20 +68,20 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         if self.cache.index.get(page).is_resident() {
             return false;
         }
-        let entry = Entry::new(State::Resident { turn: self.clock.mark(), frame: 0 });
+        let entry = Entry::new(State::Resident { turn: self.residents.mark(), frame: 0 });
         self.cache.index.set(page, entry.with_history(History { left: 0, heat }))
     }
 
     /// A resident page in frame `frame` that was chosen cannot leave now: it is not chosen again
     /// for a while.
     pub fn rejuvenate(&mut self, page: PageNumber, frame: u32) {
-        self.enter(page, Entry::new(State::Resident { turn: self.clock.mark(), frame }));
+        self.enter(page, Entry::new(State::Resident { turn: self.residents.mark(), frame }));
     }
 
     /// Whether a page is resident and came in not long ago.
     pub(super) fn came_lately(&self, page: PageNumber) -> bool {
         match self.cache.index.get(page).state() {
-            State::Resident { turn, .. } => self.clock.came_lately(turn),
+            State::Resident { turn, .. } => self.residents.came_lately(turn),
             _ => false,
         }
     }

@@ -1,6 +1,6 @@
 //! Making room: what leaves next, a resident page or a compressed one.
 
-use zpager_policy::{Shares, Step};
+use zpager_policy::{Change, List, Shares, Size, Step};
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
@@ -10,6 +10,9 @@ use crate::coder::Coder;
 
 /// Pages of the pool among which one in the sample is sought.
 const OLDEST_MAX: usize = 1024;
+
+/// However small a pool is to be, it has room for pages on their way to the store.
+const LIMIT_MIN: usize = 64 * 1024;
 
 /// What spilling moved, with what it took to make room in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,22 +34,63 @@ pub struct Written {
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// What to do next to make room, and instead if that gives nothing.
     pub fn steps(&mut self, shares: &Shares) -> [Step; 2] {
-        if self.split.is_due(&self.sampler) {
+        if let Size::Split(split) = &mut self.size
+            && split.is_due(&self.sampler)
+        {
             let oldest = self.cache.oldest().take(OLDEST_MAX);
-            self.split.move_border(shares, &self.sampler, oldest);
+            split.move_border(shares, &self.sampler, oldest);
         }
-        let step = self.split.next_step(shares);
+        let step = self.next_step(shares);
         let instead = match step {
             Step::SwapOut => Step::Spill,
             // Without the store it is as if there were none: rather too much RAM than no progress.
-            Step::Spill => self.split.next_step(&Shares { has_store: false, ..*shares }),
+            Step::Spill => self.next_step(&Shares { has_store: false, ..*shares }),
             Step::Nothing => Step::Nothing,
         };
         [step, instead]
     }
 
-    /// Writes the oldest compressed pages to the store, which is cleaned first if much of it holds
-    /// nothing any more. The caller says afterwards how long it took: [`Self::spilled`].
+    fn next_step(&mut self, shares: &Shares) -> Step {
+        let cache = &self.cache;
+        self.size.next_step(shares, |percent| cache.should_clean_buffers(percent))
+    }
+
+    /// RAM that belongs to the pool alone although it does not use it, in bytes.
+    pub fn unused_bytes(&self) -> usize {
+        match self.cache.has_store() {
+            true => self.size.unused_bytes(self.cache.pool_bytes()),
+            false => 0,
+        }
+    }
+
+    /// Keeps the pool to what its design allows, or not while there is nowhere else for pages: a
+    /// limit needs a store.
+    pub(super) fn limit_pool(&mut self, limit: bool) {
+        let limit = limit && self.cache.has_store();
+        let limit_bytes = self.size.limit_bytes().filter(|_| limit);
+        self.cache.set_pool_limit(limit_bytes.map_or(usize::MAX, |bytes| bytes.max(LIMIT_MIN)));
+    }
+
+    /// Notes that a page was read from the pool that was counted to `list`.
+    pub(super) fn read_list(&mut self, list: List) {
+        let Size::Adaptive(adaptive) = &mut self.size else { return };
+        let change = adaptive.read(list, self.cache.pool_bytes());
+        self.limit_pool(true);
+        if change == Change::Shrink && !self.cache.free_cell() {
+            // The next need for room is met by writing the oldest.
+            self.size.refused();
+        }
+    }
+
+    /// Keeps the lists of an adaptive pool right.
+    pub(super) fn settle_lists(&mut self) {
+        if let Size::Adaptive(_) = self.size {
+            self.cache.settle_lists();
+        }
+    }
+
+    /// Writes compressed pages to the store, those whose turn it is, which is cleaned first if much
+    /// of it holds nothing any more. The caller says afterwards how long it took: [`Self::spilled`].
     pub fn spill(&mut self) -> Written {
         let mut written = Written {
             outcome: Err(SpillError::Nothing),
@@ -57,17 +101,36 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             read_bytes: 0,
         };
         self.clean(&mut written);
-        let mut outcome = self.cache.spill();
-        if outcome == Err(SpillError::Full) && self.clean(&mut written) {
-            outcome = self.cache.spill();
+        written.outcome = self.write(&mut written);
+        if written.outcome == Err(SpillError::Full) && self.clean(&mut written) {
+            written.outcome = self.write(&mut written);
         }
-        written.outcome = outcome.map(|spilled| {
-            written.writes += 1;
-            written.written_bytes += spilled.written_bytes;
-            written.end_bytes = written.end_bytes.max(spilled.end_bytes);
-            spilled.pages
-        });
+        // Full buffers are written together, in as many writes as it takes.
+        while let Ok(pages) = written.outcome
+            && self.cache.is_cleaning()
+            && let Ok(more) = self.write(&mut written)
+        {
+            written.outcome = Ok(pages + more);
+        }
+        match written.outcome {
+            Ok(_) => {
+                self.size.spilled();
+                self.limit_pool(true);
+                self.settle_lists();
+            }
+            Err(SpillError::Nothing) => {}
+            Err(_) => self.limit_pool(false),
+        }
         written
+    }
+
+    /// One write; gives how many pages left RAM.
+    fn write(&mut self, written: &mut Written) -> Result<usize, SpillError> {
+        let spilled = self.cache.spill()?;
+        written.writes += 1;
+        written.written_bytes += spilled.written_bytes;
+        written.end_bytes = written.end_bytes.max(spilled.end_bytes);
+        Ok(spilled.pages)
     }
 
     /// Makes room in the store; gives whether it did. A failed write pauses spilling with the same
@@ -85,8 +148,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Notes that a spill took `ticks`.
     pub fn spilled(&mut self, written: &Written, ticks: u64) {
         self.spill_ticks = self.spill_ticks.wrapping_add(ticks);
-        if let Ok(pages) = written.outcome {
-            self.split.spilled(pages, ticks);
+        if let (Size::Split(split), Ok(pages)) = (&mut self.size, written.outcome) {
+            split.spilled(pages, ticks);
         }
     }
 }

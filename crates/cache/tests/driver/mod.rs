@@ -9,8 +9,7 @@ use std::sync::atomic::AtomicU64;
 use zpager_cache::{
     Cache, Coder, Departed, Engine, Entry, Leavers, PageNumber, Placed, Run, Store,
 };
-use zpager_codec::CodecId;
-use zpager_policy::{Ahead, SLOTS, Sample, Sampler, Shares, Step};
+use zpager_policy::{Ahead, Design, SLOTS, Sample, Sampler, Shares, Step};
 use zpager_pool::Heap;
 use zpager_store::{CLUSTER_BYTES, Clusters, Memory};
 
@@ -75,17 +74,17 @@ pub(crate) struct Driver<C: Coder> {
 }
 
 impl<C: Kept> Driver<C> {
-    pub(crate) fn new(budget_bytes: usize, store_bytes: usize) -> Self {
+    pub(crate) fn new(design: &Design, budget_bytes: usize, store_bytes: usize) -> Self {
         let words = Clusters::words_for(store_bytes as u64);
         let words: &'static [AtomicU64] =
             Box::leak((0..words).map(|_| AtomicU64::new(0)).collect());
         let store = (store_bytes >= CLUSTER_BYTES)
             .then(|| Store { blocks: Memory::default(), clusters: Clusters::new(words) });
-        let cache = Cache::new(Heap, CodecId::Lz4, budget_bytes, store).expect("heap");
+        let cache = Cache::new(Heap, design, budget_bytes, store).expect("heap");
         let slots: &'static mut [Sample] = Box::leak(vec![Sample::default(); SLOTS].into());
         let sampler = Sampler::new(slots, (budget_bytes / PAGE_BYTES * 2) as u64);
         Driver {
-            engine: Engine::new(cache, sampler, budget_bytes as u64),
+            engine: Engine::new(cache, design, sampler, budget_bytes as u64),
             ahead: Ahead::default(),
             resident: BTreeMap::new(),
             budget_bytes,
@@ -172,7 +171,8 @@ impl<C: Kept> Driver<C> {
 
     /// Resident pages and pool, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.resident.len() * PAGE_BYTES + self.engine.cache.pool_bytes()
+        let pool_bytes = self.engine.cache.pool_bytes() + self.engine.unused_bytes();
+        self.resident.len() * PAGE_BYTES + pool_bytes
     }
 
     fn make_room(&mut self, pages: usize) {
@@ -199,7 +199,11 @@ impl<C: Kept> Driver<C> {
         let mut departed = Departed::default();
         for &victim in &victims[..count] {
             let content = self.resident.remove(&victim).expect("a victim is resident");
-            if self.engine.swap_out(victim, &content, &mut departed) == Placed::NoRoom {
+            let mut placed = self.engine.swap_out(victim, &content, &mut departed);
+            if placed == Placed::NoRoom && self.spill() {
+                placed = self.engine.swap_out(victim, &content, &mut departed);
+            }
+            if placed == Placed::NoRoom {
                 assert!(self.engine.cache.index.set(victim, Entry::ABSENT));
                 self.put(victim, content, 0);
             }

@@ -17,6 +17,7 @@ use std::{ptr, vec};
 
 use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, SpillError, State, Store};
 use zpager_codec::{CodecId, Page};
+use zpager_policy::{Design, DesignId, Settings, StoreLayout};
 use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
 use zpager_store::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Faulting, Memory, Place};
 
@@ -26,7 +27,7 @@ const PAGES: u64 = 512;
 /// Clusters of the store: few, so that it is full soon.
 const CLUSTERS: usize = 5;
 const PROCESSES_MAX: usize = 3;
-/// A write of less is not worth making.
+/// A write of less is not worth making in the default design.
 const WRITE_BYTES_MIN: usize = 128 * 1024;
 
 /// The memories of all processes, each a copy of its parent's.
@@ -184,6 +185,11 @@ fn record_end(place: Place) -> u64 {
     (place.offset_bytes() + 8 + place.len() as u64).next_multiple_of(BLOCK_BYTES as u64)
 }
 
+/// A design with another codec.
+pub(crate) fn design(id: DesignId, codec: CodecId) -> Design {
+    Design { codec, ..Design::new(&Settings::of(id), 1 << 20) }
+}
+
 /// What happens next. Numbers of pages count from [`FIRST_PAGE`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
@@ -226,6 +232,8 @@ impl Step {
 /// What cache the steps are taken with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
+    /// How pages are kept.
+    pub(crate) design: DesignId,
     /// What pages are compressed with.
     pub(crate) codec: CodecId,
     /// What the pool may hold.
@@ -238,6 +246,7 @@ pub(crate) struct Setting {
 
 struct Process<'m> {
     memory: usize,
+    design: Design,
     cache: Box<Cache<&'m Memories, Shared<'m>>>,
     blocks: &'m Faulting<Memory>,
     /// The pages that are not resident.
@@ -252,7 +261,7 @@ impl<'m> Process<'m> {
         // SAFETY: a cache is plain data in its spaces' hands, which resolve to the memory of the
         // process that runs; dropping either copy frees nothing.
         let cache = Box::new(unsafe { ptr::read(&raw const *self.cache) });
-        Process { memory, cache, blocks: self.blocks, out: self.out.clone() }
+        Process { memory, design: self.design, cache, blocks: self.blocks, out: self.out.clone() }
     }
 
     /// Whether the store went wrong before now.
@@ -268,7 +277,9 @@ impl<'m> Process<'m> {
         let page = content.page();
         let state = |process: &Self| process.cache.index.get(number).state();
         match self.cache.swap_out(number, &page) {
-            Placed::SameFilled => assert!(matches!(state(self), State::SameFilled { .. })),
+            Placed::SameFilled => {
+                assert!(self.design.same_filled && matches!(state(self), State::SameFilled { .. }));
+            }
             Placed::Compressed(bytes) => {
                 assert!(matches!(state(self), State::Compressed { len, .. } if len == bytes));
             }
@@ -336,12 +347,14 @@ impl<'m> Process<'m> {
         let payload_bytes = self.cache.payload_bytes();
         match self.cache.spill() {
             Ok(spilled) => {
-                assert!(spilled.written_bytes >= WRITE_BYTES_MIN);
+                assert!(spilled.written_bytes >= self.write_bytes_min());
                 assert!(spilled.written_bytes <= CLUSTER_BYTES);
                 assert!(self.cache.payload_bytes() < payload_bytes);
                 let left = before.iter().zip(self.entries()).filter_map(|(before, entry)| {
                     let State::Spilled { place, .. } = entry.state() else { return None };
-                    (before.state() != entry.state()).then_some(record_end(place))
+                    let is_new = before.state() != entry.state();
+                    assert!(!is_new || self.lies_right(&entry), "{entry:?} at {place:?}");
+                    is_new.then_some(record_end(place))
                 });
                 let ends: Vec<_> = left.collect();
                 assert_eq!(ends.len(), spilled.pages);
@@ -354,12 +367,29 @@ impl<'m> Process<'m> {
                 );
                 match error {
                     SpillError::NoStore => unreachable!("there is one"),
-                    SpillError::Nothing => assert!(payload_bytes < WRITE_BYTES_MIN),
+                    SpillError::Nothing => assert!(payload_bytes < self.write_bytes_min()),
                     SpillError::Full => assert!(full, "there was room"),
                     SpillError::Io(_) => assert!(self.faulty()),
                 }
             }
         }
+    }
+
+    /// Whether a page lies in the store as the design has it.
+    fn lies_right(&self, entry: &Entry) -> bool {
+        let State::Spilled { codec, place } = entry.state() else { return false };
+        let first_block = place.offset_bytes() / BLOCK_BYTES as u64;
+        let last_block = (record_end(place) - 1) / BLOCK_BYTES as u64;
+        match self.design.layout {
+            StoreLayout::Packed => true,
+            StoreLayout::Blocks => first_block == last_block || place.record_bytes() > BLOCK_BYTES,
+            StoreLayout::Padded => place.offset_bytes().is_multiple_of(BLOCK_BYTES as u64),
+            StoreLayout::Plain => codec == CodecId::Copy,
+        }
+    }
+
+    fn write_bytes_min(&self) -> usize {
+        if self.design.id == DesignId::Default { WRITE_BYTES_MIN } else { 1 }
     }
 
     /// What is alive in the store is gathered or taken back: nothing else moves.
@@ -504,9 +534,10 @@ pub(crate) fn run(setting: Setting, steps: impl IntoIterator<Item = Step>) {
     let blocks = Faulting::new(Memory::default(), setting.seed, setting.one_in);
     let clusters = clusters();
     let store = Store { blocks: Shared(&blocks), clusters };
-    let cache = Cache::new(&memories, setting.codec, setting.pool_bytes_max, Some(store));
+    let design = design(setting.design, setting.codec);
+    let cache = Cache::new(&memories, &design, setting.pool_bytes_max, Some(store));
     let cache = Box::new(cache.expect("heap"));
-    let first = Process { memory: 0, cache, blocks: &blocks, out: BTreeMap::new() };
+    let first = Process { memory: 0, design, cache, blocks: &blocks, out: BTreeMap::new() };
     let processes = vec![first];
     let mut model = Model { memories: &memories, clusters, processes, running: 0, forked: false };
     for (number, step) in (1..).zip(steps) {

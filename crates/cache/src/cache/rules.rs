@@ -1,0 +1,86 @@
+//! What a cache does by its design.
+
+use zpager_codec::CodecId;
+use zpager_policy::{Design, DesignId, Leaving, PoolKind, ReadPath, StoreLayout};
+use zpager_pool::{AnyPool, Buckets, Buffers, Cells, Handle, SizeClasses, Space, SpaceSource};
+use zpager_store::{BLOCK_BYTES, CLUSTER_BYTES};
+
+use super::{PAGE_BYTES, WRITE_BYTES_MIN};
+use crate::order::Pages;
+
+/// Address space of size classes for each byte of RAM that they may hold.
+const SIZE_CLASSES_FACTOR: usize = 4;
+/// Shortest address space of a pool: a batch of pages as they are, and some more.
+const POOL_SPACE_BYTES_MIN: usize = 1 << 20;
+/// Longest address space of a pool, in which handles still tell every place apart.
+const POOL_SPACE_BYTES_MAX: usize = (Handle::GRAIN_BYTES << Handle::BITS) - PAGE_BYTES;
+
+/// The choices of a design that the cache carries out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) codec: CodecId,
+    /// A page that does not become shorter is kept raw.
+    pub(super) compressed_bytes_max: usize,
+    pub(super) same_filled: bool,
+    /// After many pages in a row that do not shrink, only some are tried.
+    pub(super) samples: bool,
+    /// Which pages leave in the order in which they came; the others leave before them.
+    pub(super) pages_in_order: Pages,
+    pub(super) layout: StoreLayout,
+    /// Shortest write to the store.
+    pub(super) write_bytes_min: usize,
+    /// What is alive in sparse clusters is gathered before the store is full.
+    pub(super) gathers: bool,
+    /// The cluster around a page is read with it.
+    pub(super) reads_around: bool,
+    /// Most pages that may be in the store, in percent of its blocks.
+    pub(super) virtual_percent: Option<usize>,
+}
+
+impl Rules {
+    pub(super) fn new(design: &Design) -> Self {
+        let is_default = design.id == DesignId::Default;
+        Rules {
+            codec: design.codec,
+            compressed_bytes_max: design.compressed_bytes_max,
+            same_filled: design.same_filled,
+            samples: is_default,
+            pages_in_order: match design.leaving {
+                Leaving::RawThenOldest => Pages::Compressed,
+                _ => Pages::All,
+            },
+            layout: design.layout,
+            // A pool of fixed size may be shorter than a write that pays.
+            write_bytes_min: if is_default { WRITE_BYTES_MIN } else { 1 },
+            gathers: is_default,
+            reads_around: design.read_path == ReadPath::Ahead,
+            virtual_percent: design.virtual_percent,
+        }
+    }
+
+    /// Most records that a store of so many clusters may have.
+    pub(super) fn records_max(&self, clusters: usize) -> usize {
+        let blocks = clusters * (CLUSTER_BYTES / BLOCK_BYTES);
+        self.virtual_percent.map_or(usize::MAX, |percent| blocks * percent / 100)
+    }
+}
+
+/// An empty pool that can grow to about `bytes_max`. `None` when `source` has no room.
+pub(super) fn reserve_pool<S: Space>(
+    source: &impl SpaceSource<Space = S>,
+    kind: PoolKind,
+    bytes_max: usize,
+) -> Option<AnyPool<S>> {
+    let bytes = bytes_max.clamp(POOL_SPACE_BYTES_MIN, POOL_SPACE_BYTES_MAX);
+    Some(match kind {
+        PoolKind::SizeClasses => {
+            let bytes = bytes_max.saturating_mul(SIZE_CLASSES_FACTOR).min(POOL_SPACE_BYTES_MAX);
+            AnyPool::SizeClasses(SizeClasses::reserve(source, bytes)?)
+        }
+        PoolKind::Buffers => AnyPool::Buffers(Buffers::reserve(source, bytes)?),
+        PoolKind::Buckets(bucket_bytes) => {
+            AnyPool::Buckets(Buckets::reserve(source, bytes, bucket_bytes)?)
+        }
+        PoolKind::Cells(pages) => AnyPool::Cells(Cells::reserve(source, bytes, pages)?),
+    })
+}
