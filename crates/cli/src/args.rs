@@ -1,7 +1,7 @@
 //! The command line: what may be written, and nothing about whether it makes sense.
 //!
-//! Values stay text here; [`crate::run`], [`crate::codecs`] and [`crate::designs`] check them, so
-//! that every message about them has one form.
+//! Values stay text here; [`crate::run`], [`crate::codecs`], [`crate::designs`], [`crate::sim`] and
+//! [`crate::trace`] check them, so that every message about them has one form.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,6 +27,8 @@ pub(crate) enum Action {
     Designs(DesignsArguments),
     /// Replay a trace through designs.
     Sim(SimArguments),
+    /// Record a program's page references.
+    Trace(TraceArguments),
 }
 
 /// Compressed swap for Linux in user space.
@@ -44,6 +46,7 @@ enum Command {
     Codecs(CodecsArguments),
     Designs(DesignsArguments),
     Sim(SimArguments),
+    Trace(TraceArguments),
 }
 
 /// Run an unmodified program inside a fixed amount of memory.
@@ -52,7 +55,7 @@ enum Command {
 /// there goes, still compressed, to an unlinked swap file. The exit status is the
 /// program's; 125 when zpager itself fails, 126 when the program cannot be run,
 /// 127 when it is not found.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(override_usage = "zpager run [OPTIONS] -- PROGRAM [ARGS]...")]
 pub(crate) struct RunArguments {
     /// Physical memory for the program and all that it starts, such as 256M or 1.5G; `auto` takes
@@ -193,8 +196,46 @@ pub(crate) struct SimArguments {
     pub(crate) plot: Option<PathBuf>,
 }
 
+/// Record the page references of an unmodified program, for `zpager sim`.
+///
+/// The program runs in a small window of resident pages; each page that comes into it is a
+/// reference, and how it was when it left is recorded with it. The exit status is the program's;
+/// 2 when the arguments are wrong, 125 when zpager itself fails or the trace cannot be written, 126
+/// when the program cannot be run, 127 when it is not found.
+#[derive(Debug, Args)]
+#[command(override_usage = "zpager trace [OPTIONS] -- PROGRAM [ARGS]...")]
+pub(crate) struct TraceArguments {
+    /// The file of the trace [default: PROGRAM.trace in the current directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// How many pages are resident at a time
+    #[arg(long, value_name = "PAGES", default_value = "32", allow_hyphen_values = true)]
+    pub(crate) window: String,
+
+    /// The codecs whose sizes are recorded [default: word,lz4,lzo,wkdm,wk4x4]
+    #[arg(long, value_name = "NAME,...")]
+    pub(crate) codec: Option<String>,
+
+    /// Physical memory for the pages that have left the window, as for `zpager run`
+    #[arg(long, value_name = "SIZE|auto", default_value = "auto", allow_hyphen_values = true)]
+    pub(crate) memory: String,
+
+    /// Directory of a swap file for what does not fit there, or `none`
+    #[arg(long, value_name = "DIR|none", default_value = "none")]
+    pub(crate) store: PathBuf,
+
+    /// Print no progress, no summary and no warnings
+    #[arg(long)]
+    pub(crate) quiet: bool,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
 /// Commands whose wrong arguments end with status 2.
-const WITH_STATUS_2: [&str; 3] = ["codecs", "designs", "sim"];
+const WITH_STATUS_2: [&str; 4] = ["codecs", "designs", "sim", "trace"];
 
 /// Reads the command line.
 ///
@@ -208,6 +249,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action,
         Ok(Arguments { command: Command::Codecs(arguments) }) => Ok(Action::Codecs(arguments)),
         Ok(Arguments { command: Command::Designs(arguments) }) => Ok(Action::Designs(arguments)),
         Ok(Arguments { command: Command::Sim(arguments) }) => Ok(Action::Sim(arguments)),
+        Ok(Arguments { command: Command::Trace(arguments) }) => Ok(Action::Trace(arguments)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Action::Show(error.render().to_string()))
@@ -280,13 +322,15 @@ mod tests {
     }
 
     #[test]
-    fn wrong_words_after_codecs_and_designs_have_a_status_of_their_own() {
+    fn wrong_words_after_some_commands_have_a_status_of_their_own() {
         for line in [
             "zpager codecs --pages",
             "zpager codecs --wrong f",
             "zpager codecs f g",
             "zpager designs hp castro",
             "zpager designs --json",
+            "zpager sim --memory",
+            "zpager trace --window",
         ] {
             let failure = parse(words(line)).expect_err(line);
             assert_eq!(failure.status, 2, "{line}: {failure:?}");

@@ -14,6 +14,7 @@ mod picture;
 mod run;
 mod sim;
 mod size;
+mod trace;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Ok(Action::Codecs(arguments)) => codecs::main(arguments),
         Ok(Action::Designs(arguments)) => designs::main(arguments),
         Ok(Action::Sim(arguments)) => sim::main(arguments),
+        Ok(Action::Trace(arguments)) => trace::main(arguments),
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| failure.report())

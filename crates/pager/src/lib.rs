@@ -17,6 +17,7 @@ mod hold;
 mod maps;
 mod own;
 mod process;
+mod record;
 mod regions;
 mod sharing;
 mod signals;

@@ -72,6 +72,7 @@ impl Process {
         }
         if thread.is_of(self) {
             self.stop_answering();
+            self.record_window();
         }
         thread.executing = Some(context.registers);
         let registers = &mut context.registers;

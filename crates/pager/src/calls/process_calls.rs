@@ -190,6 +190,7 @@ impl Process {
             thread.ends();
             return Outcome::GoOn;
         }
+        self.record_end();
         self.engine.cache.unshare_spilled(0, PAGE_NUMBER_END);
         self.publish();
         self.control.retire(&self.tables, self.slot, self.pid);
