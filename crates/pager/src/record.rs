@@ -143,7 +143,8 @@ impl Recorder {
 
     /// Begins a stay with these contents. False when there is no place.
     fn begin(&mut self, stay: Stay, contents: &Page) -> bool {
-        if self.count == STAYS_MAX {
+        // One place stays free, so that no stay is copied onto itself.
+        if self.count == STAYS_MAX - 1 {
             return false;
         }
         self.count += 1;
