@@ -203,7 +203,8 @@ pub(crate) struct SimArguments {
 /// 2 when the arguments are wrong, 125 when zpager itself fails or the trace cannot be written, 126
 /// when the program cannot be run, 127 when it is not found.
 #[derive(Debug, Args)]
-#[command(override_usage = "zpager trace [OPTIONS] -- PROGRAM [ARGS]...")]
+#[command(override_usage = "zpager trace [OPTIONS] -- PROGRAM [ARGS]...\n       \
+    zpager trace [OPTIONS] --lackey FILE")]
 pub(crate) struct TraceArguments {
     /// The file of the trace [default: PROGRAM.trace in the current directory]
     #[arg(long, value_name = "FILE")]
@@ -224,6 +225,19 @@ pub(crate) struct TraceArguments {
     /// Directory of a swap file for what does not fit there, or `none`
     #[arg(long, value_name = "DIR|none", default_value = "none")]
     pub(crate) store: PathBuf,
+
+    /// Import what `valgrind --tool=lackey --trace-mem=yes` wrote, instead of recording
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lackey: Option<PathBuf>,
+
+    /// With --lackey: what every written page shrinks to, such as word=30%,lz4=1400 [default: the
+    /// trace has no sizes]
+    #[arg(long, value_name = "NAME=SIZE,...")]
+    pub(crate) sizes: Option<String>,
+
+    /// With --lackey: count instruction fetches too
+    #[arg(long)]
+    pub(crate) instructions: bool,
 
     /// Print no progress, no summary and no warnings
     #[arg(long)]

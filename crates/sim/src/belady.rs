@@ -21,7 +21,7 @@ use zpager_codec::CodecId;
 use zpager_store::CLUSTER_BYTES;
 
 use crate::contents::{Size, Sizes};
-use crate::cost::{COSTS, Disk, Ledger, codec_costs};
+use crate::cost::{COSTS, Disk, Ledger, codec_costs, is_near};
 use crate::outcome::Outcome;
 use crate::replay::{Lost, Memory, ReplayError};
 use crate::survey::{Layout, Survey};
@@ -148,6 +148,8 @@ pub struct Belady<'a> {
     /// The same of all that are resident, and of all in the pool.
     resident: Times,
     pooled: Times,
+    /// Whether faults are served: the program came near its budget.
+    is_managed: bool,
     resident_pages: u64,
     pool_bytes: u64,
     known_pages: u64,
@@ -169,6 +171,7 @@ impl<'a> Belady<'a> {
             wanted_at: future.first.clone(),
             resident: Times::new(future.end()),
             pooled: Times::new(future.end()),
+            is_managed: false,
             resident_pages: 0,
             pool_bytes: 0,
             known_pages: 0,
@@ -371,7 +374,13 @@ impl Memory for Belady<'_> {
         self.outcome.references += 1;
         match self.tiers[page as usize] {
             Tier::Resident => self.outcome.resident_hits += 1,
-            _ => self.fault(page),
+            _ if self.is_managed => self.fault(page),
+            _ => {
+                self.outcome.fresh_faults += 1;
+                self.known_pages += 1;
+                self.arrive(page);
+                self.is_managed = is_near(self.held_bytes(), self.bound.budget_bytes);
+            }
         }
         self.sizes.note(page, reference);
         self.resident.remove(now as u32);

@@ -4,8 +4,8 @@
 //! the engine is told that things took. The budget is kept as in `zpager run`: resident pages, pool
 //! and metadata together, with what a process's tables take.
 //!
-//! Two things are not as in a run. A run serves no fault before its program comes near the budget;
-//! here all of them are served. And regions are what the trace references, not what was mapped.
+//! As in a run, a program is left alone until it comes near its budget. One thing is not as in a
+//! run: regions are what the trace references, not what was mapped.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -20,7 +20,7 @@ use zpager_store::{CLUSTER_BYTES, Clusters};
 
 use crate::arena::Arena;
 use crate::contents::Sizes;
-use crate::cost::{Disk, Ledger, codec_costs};
+use crate::cost::{Disk, Ledger, codec_costs, is_near};
 use crate::disk::DiskBlocks;
 use crate::lengths::{Identity, Lengths, LengthsPage};
 use crate::outcome::Outcome;
@@ -68,6 +68,8 @@ pub struct Compressed<'a> {
     /// How often each page was written.
     versions: Vec<u32>,
     budget_bytes: u64,
+    /// Whether faults are served: the program came near its budget.
+    is_managed: bool,
     resident_pages: u64,
     /// Pages on their way in, and the most that there ever were.
     incoming: Vec<LengthsPage>,
@@ -123,6 +125,7 @@ impl<'a> Compressed<'a> {
             zeros_bytes: zeros_bytes(design.codec),
             versions: vec![0; layout.end() as usize],
             budget_bytes: setup.budget_bytes,
+            is_managed: false,
             resident_pages: 0,
             incoming: vec![LengthsPage::EMPTY; BATCH_PAGES],
             incoming_pages_max: 0,
@@ -137,6 +140,14 @@ impl<'a> Compressed<'a> {
 
     fn identity(&self, page: PageNumber) -> Identity {
         Identity::new(page, self.versions[page as usize])
+    }
+
+    /// A page comes as it would without zpager.
+    fn come_unmanaged(&mut self, page: PageNumber) {
+        self.outcome.fresh_faults += 1;
+        self.arrive(page, 0);
+        self.note_peak();
+        self.is_managed = is_near(self.held_bytes(), self.budget_bytes);
     }
 
     fn fault(&mut self, page: PageNumber) -> Result<(), Lost> {
@@ -300,7 +311,8 @@ impl Memory for Compressed<'_> {
         self.outcome.references += 1;
         match self.engine.cache.index.get(page).is_resident() {
             true => self.outcome.resident_hits += 1,
-            false => self.fault(page)?,
+            false if self.is_managed => self.fault(page)?,
+            false => self.come_unmanaged(page),
         }
         if reference.is_written {
             self.versions[page as usize] = self.versions[page as usize].wrapping_add(1);

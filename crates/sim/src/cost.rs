@@ -33,6 +33,12 @@ pub const COSTS: Costs = Costs {
     lift_page_ns: 150,
 };
 
+/// Whether a program that holds so much is managed from now on: as in a run, it is left alone, and costs
+/// nothing, until it comes near its budget.
+pub(crate) fn is_near(held_bytes: u64, budget_bytes: u64) -> bool {
+    held_bytes >= budget_bytes / 4 * 3
+}
+
 /// What a codec takes for a page, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodecCosts {
@@ -70,7 +76,7 @@ pub struct Disk {
     pub read_ns: u64,
     /// The same of a write.
     pub write_ns: u64,
-    /// The same of an access that begins where the last one ended.
+    /// The same of an access that begins near to where the last one ended.
     pub next_ns: u64,
     /// How fast it transfers.
     pub bytes_per_second: u64,
@@ -120,7 +126,7 @@ impl fmt::Display for Disk {
         let us = |ns: u64| ns as f64 / 1000.0;
         write!(
             f,
-            "{}: {} us before a read, {} before a write, {} where the last access ended; {} MB/s",
+            "{}: {} us before a read, {} before a write, {} near to where the last access ended; {} MB/s",
             self.name,
             us(self.read_ns),
             us(self.write_ns),

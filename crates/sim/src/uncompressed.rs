@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use zpager_policy::{Ahead, Window};
 
-use crate::cost::{Disk, Ledger};
+use crate::cost::{Disk, Ledger, is_near};
 use crate::disk::Arm;
 use crate::outcome::Outcome;
 use crate::replay::{Lost, Memory};
@@ -66,6 +66,8 @@ pub struct Uncompressed<'a> {
     pages: Vec<Page>,
     newest: u32,
     oldest: u32,
+    /// Whether faults are served: the program came near its budget.
+    is_managed: bool,
     resident_pages: u64,
     known_pages: u64,
     arrivals: u64,
@@ -84,6 +86,7 @@ impl<'a> Uncompressed<'a> {
             pages: vec![ABSENT; layout.end() as usize],
             newest: NOWHERE,
             oldest: NOWHERE,
+            is_managed: false,
             resident_pages: 0,
             known_pages: 0,
             arrivals: 0,
@@ -232,10 +235,14 @@ impl Memory for Uncompressed<'_> {
     fn reference(&mut self, page: u64, reference: &Reference<'_>) -> Result<(), Lost> {
         let number = page as u32;
         self.outcome.references += 1;
-        if !self.pages[page as usize].is_resident {
-            self.fault(page);
-        } else {
-            self.outcome.resident_hits += 1;
+        match self.pages[page as usize].is_resident {
+            true => self.outcome.resident_hits += 1,
+            false if self.is_managed => self.fault(page),
+            false => {
+                self.outcome.fresh_faults += 1;
+                self.arrive(number);
+                self.is_managed = is_near(self.held_bytes(), self.budget_bytes);
+            }
         }
         if self.newest != number {
             self.unlink(number);

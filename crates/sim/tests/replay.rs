@@ -258,8 +258,8 @@ fn no_replacement_has_fewer_faults_than_the_bound() {
 #[test]
 fn every_page_comes_back_in_every_memory_and_the_same_way_each_time() {
     let mut random = random();
-    for _ in 0..12 {
-        let bytes = trace(program(&mut random, 4096, 120));
+    for _ in 0..4 {
+        let bytes = trace(program(&mut random, 4096, 60));
         let budget_bytes = 2 * MIB + random(4) * MIB;
         for id in DesignId::ALL {
             let found = design(id, &bytes, budget_bytes);

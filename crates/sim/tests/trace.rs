@@ -198,7 +198,8 @@ fn the_bytes_are_those_of_the_documentation() {
     writer.release(2, 300).expect("written");
     let bytes = writer.finish().expect("written");
     let text = include_str!("../../../docs/traces.md");
-    let shown: Vec<u8> = text
+    let (_, example) = text.split_once("## An example").expect("an example");
+    let shown: Vec<u8> = example
         .lines()
         .filter_map(|line| line.strip_prefix("    ")?.split_once('|'))
         .flat_map(|(hex, _)| hex.split_whitespace())

@@ -1,9 +1,11 @@
 //! The flags of `zpager trace` become a configuration of which everything is known to make sense.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use zpager_codec::CodecId;
+use zpager_policy::DesignId;
 
 use crate::args::{RunArguments, TraceArguments};
 use crate::codecs::check_codecs;
@@ -13,7 +15,7 @@ use crate::run::stats_file;
 
 /// Windows that can be asked for: what instructions and calls need at a time, and what is
 /// still small.
-const WINDOW_PAGES: std::ops::RangeInclusive<u32> = 8..=4096;
+const WINDOW_PAGES: RangeInclusive<u32> = 8..=4096;
 
 /// What the published designs and zpager compress with by themselves.
 const CODECS: [CodecId; 5] =
@@ -48,7 +50,12 @@ impl Configuration {
         arguments: TraceArguments,
         environment: &run::Environment,
     ) -> Result<Self, Failure> {
-        let window_pages = check_window(&arguments.window)?;
+        if arguments.sizes.is_some() || arguments.instructions {
+            return Err(Failure::arguments(
+                "--sizes and --instructions go with --lackey FILE: a program's own pages have sizes",
+            ));
+        }
+        let window_pages = check_window(&arguments.window, WINDOW_PAGES)?;
         let codecs = arguments.codec.as_deref().map_or(Ok(CODECS.to_vec()), check_codecs)?;
         let command = arguments.program;
         if command.is_empty() {
@@ -56,16 +63,11 @@ impl Configuration {
                 "no program to record: name one after `--`, as in `zpager trace -- sort FILE`",
             ));
         }
-        let output = arguments.output.map_or_else(|| default_output(&command[0]), Ok)?;
-        stats_file::check(&output).map_err(|why| {
-            let file = output.display();
-            Failure::arguments(format!(
-                "--output {file}: {why}: give a file in a directory that can be written"
-            ))
-        })?;
+        let output = check_output(arguments.output, &command[0])?;
         let run = RunArguments {
             memory: arguments.memory,
             store: Some(arguments.store),
+            design: DesignId::Default.name().to_owned(),
             quiet: arguments.quiet,
             program: command.clone(),
             ..RunArguments::default()
@@ -77,19 +79,38 @@ impl Configuration {
     }
 }
 
-fn check_window(text: &str) -> Result<u32, Failure> {
-    let pages = text.parse().ok().filter(|pages| WINDOW_PAGES.contains(pages));
+/// A number of pages of this range.
+///
+/// # Errors
+/// It is none.
+pub(super) fn check_window(text: &str, range: RangeInclusive<u32>) -> Result<u32, Failure> {
+    let pages = text.parse().ok().filter(|pages| range.contains(pages));
     pages.ok_or_else(|| {
         Failure::arguments(format!(
             "--window {text}: not a number of pages: give one from {} to {}",
-            WINDOW_PAGES.start(),
-            WINDOW_PAGES.end()
+            range.start(),
+            range.end()
         ))
     })
 }
 
+/// The file of a trace of what `name` names.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn check_output(flag: Option<PathBuf>, name: &OsStr) -> Result<PathBuf, Failure> {
+    let output = flag.map_or_else(|| default_output(name), Ok)?;
+    match stats_file::check(&output) {
+        Ok(()) => Ok(output),
+        Err(why) => Err(Failure::arguments(format!(
+            "--output {}: {why}: give a file in a directory that can be written",
+            output.display()
+        ))),
+    }
+}
+
 /// PROGRAM.trace in the current directory.
-fn default_output(program: &OsString) -> Result<PathBuf, Failure> {
+fn default_output(program: &OsStr) -> Result<PathBuf, Failure> {
     let name = Path::new(program).file_name().ok_or_else(|| {
         let program = program.display();
         Failure::arguments(format!("{program}: not a name for a trace: give --output FILE"))

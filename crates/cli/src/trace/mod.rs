@@ -8,6 +8,7 @@
 //! Bad case: a program that touches many pages in turn takes up to a few hundred times as long.
 
 mod config;
+mod lackey;
 mod output;
 mod progress;
 mod recording;
@@ -26,11 +27,14 @@ use config::Configuration;
 pub(crate) use recording::Recording;
 use ring::SharedRing;
 
-/// Records the program and gives its exit status.
+/// Records the program and gives its exit status, or imports what another tool recorded.
 ///
 /// # Errors
 /// What keeps the program from being run, before it was started; a trace that could not be written.
 pub(crate) fn main(arguments: TraceArguments) -> Result<ExitCode, Failure> {
+    if arguments.lackey.is_some() {
+        return lackey::main(arguments);
+    }
     let configuration = Configuration::check(arguments, &run::Environment::of_this_process())?;
     let Configuration { window_pages, codecs, ring_words, .. } = &configuration;
     let ring = SharedRing::new(*window_pages, codecs, *ring_words)?;
