@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 ZPAGER = target/release/zpager
 
 # test-long runs those that are marked as ignored.
-END_TO_END = --lib $(addprefix --test ,cgroup codecs codecs_command command designs endings hazards leftovers programs store suites)
+END_TO_END = --lib $(addprefix --test ,cgroup codecs codecs_command command designs endings hazards leftovers programs sim store suites trace)
 
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 10

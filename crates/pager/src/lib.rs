@@ -18,6 +18,7 @@ mod maps;
 mod own;
 mod parked;
 mod process;
+mod record;
 mod regions;
 mod sharing;
 mod signals;

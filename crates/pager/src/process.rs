@@ -14,6 +14,7 @@ use zpager_wire::{Control, EventKind, ProcessSlot, Tables};
 use crate::account::Published;
 use crate::own::{Own, SwapFile};
 use crate::parked::Parked;
+use crate::record::Recorder;
 use crate::regions::Regions;
 use crate::start::Image;
 use crate::threads::Threads;
@@ -87,6 +88,8 @@ pub(crate) struct Process {
     pub(crate) memory_files: [i32; MEMORY_FILES],
     /// The store's descriptor, to be kept from the program.
     pub(crate) store_fd: i32,
+    /// Of a run that is recorded.
+    pub(crate) recorder: Option<Recorder>,
 }
 
 impl Process {

@@ -234,6 +234,7 @@ impl Process {
         self.is_child = true;
         self.published = Published::default();
         count(&self.control.counters.managed_processes, 1);
+        self.record_forked();
         thread.pid = self.pid;
         thread.tid.store(process::tid(), Relaxed);
         self.threads.keep_only(thread);

@@ -25,6 +25,7 @@ use crate::maps::{self, Kind};
 use crate::own::{Own, SwapFile};
 use crate::parked::Parked;
 use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, PROCESS, Process};
+use crate::record::Recorder;
 use crate::regions::Regions;
 use crate::sharing::ACCOUNT;
 use crate::spawn::claim_slot;
@@ -226,6 +227,7 @@ fn manage_process(
     signals::take_over(&mut actions)?;
     process.actions = actions;
     process.note_references();
+    process.record_began();
     process.take_in_mappings();
     process.program_break = current_break();
     MANAGED.store(true, Release);
@@ -267,6 +269,10 @@ fn build(
     let own = Own { frames: tables.frames };
     let cache = Cache::new(own, &design, pool_bytes_max, store).ok_or(ENOMEM)?;
     let pid = process::pid();
+    let recorder = match settings.ring_fd {
+        ..0 => None,
+        fd => Some(Recorder::open(pid, settings.supervisor_pid, fd)?),
+    };
     let slot = claim_slot(control, pid);
     ACCOUNT.set_holds(tables.holds_of(control, slot));
     *place = Some(Process {
@@ -298,6 +304,7 @@ fn build(
         program_break: 0,
         memory_files: [-1; MEMORY_FILES],
         store_fd: store.map_or(-1, |store| store.blocks.0.0),
+        recorder,
     });
     Ok(())
 }
@@ -353,7 +360,7 @@ fn open_references(control: &Control, slot: &ProcessSlot) -> Option<References<'
 }
 
 /// Opens `/proc/PID/fd/FD`.
-fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno> {
+pub(crate) fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno> {
     let mut path = [0u8; PATH_BYTES];
     let length = descriptor_path(pid, fd, &mut path);
     Fd::open(&path[..=length], flags)

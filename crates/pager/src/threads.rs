@@ -147,6 +147,8 @@ pub(crate) struct Threads {
     most: usize,
     /// Blocks that were ever in use: they come first.
     count: usize,
+    /// Pages that stay while their memory leaves management.
+    pub(crate) kept: Pages,
 }
 
 impl Threads {
@@ -154,7 +156,13 @@ impl Threads {
     pub(crate) fn new(bytes_max: usize) -> Result<Self, Errno> {
         let most = (bytes_max / BLOCK_BYTES).clamp(THREADS_MIN, THREADS_MAX);
         let blocks = Mapping::reserve((most + 1) * BLOCK_BYTES)?;
-        Ok(Threads { blocks, base: blocks.start().next_multiple_of(BLOCK_BYTES), most, count: 0 })
+        Ok(Threads {
+            blocks,
+            base: blocks.start().next_multiple_of(BLOCK_BYTES),
+            most,
+            count: 0,
+            kept: 0..0,
+        })
     }
 
     pub(crate) fn metadata_bytes(&self) -> usize {
@@ -200,6 +208,9 @@ impl Threads {
 
     /// Where the hold ends that keeps `page`, if one does.
     pub(crate) fn hold_end(&self, page: u64) -> Option<u64> {
+        if self.kept.contains(&page) {
+            return Some(self.kept.end);
+        }
         self.live()
             .flat_map(|thread| thread.held().iter())
             .find(|&&(start, end)| start <= page && page < end)

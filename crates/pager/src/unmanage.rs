@@ -80,6 +80,7 @@ impl Process {
                     present[..length].iter().enumerate().filter(|(_, byte)| **byte & 1 == 1)
                 {
                     self.note_resident(from + at as u64, 0);
+                    self.record_adopted(from + at as u64);
                 }
             }
             from += length as u64;
@@ -101,6 +102,7 @@ impl Process {
         while let Some(part) = self.regions.first_part(&(from..pages.end)) {
             from = part.end;
             let part = part.pages();
+            self.threads.kept = part.clone();
             self.bring_in_known(part.clone());
             let (start, bytes) = bytes_of(&part);
             if self.regions.remove(part.clone()) {
@@ -108,6 +110,7 @@ impl Process {
                 self.forget(part);
             }
         }
+        self.threads.kept = 0..0;
         self.publish();
     }
 

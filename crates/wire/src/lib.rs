@@ -1,6 +1,6 @@
 //! What the `zpager` command and the agents inside the programs share: one
 //! mapping, [`Control`] and behind it [`Tables`], made by the command
-//! and mapped by every agent.
+//! and mapped by every agent; and of a run that is recorded another, [`Ring`].
 //!
 //! The command writes [`Settings`] before the first program starts; after that
 //! they never change. Everything else is atomics, each of which stands alone:
@@ -16,10 +16,12 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 mod counters;
 mod frames;
 mod processes;
+mod ring;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, Frames, Holds, Left, Tables};
 pub use processes::{MAX_PROCESSES, ProcessSlot, Processes, Request};
+pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
 
 /// First word of [`Control`].
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
@@ -82,6 +84,8 @@ pub struct Settings {
     pub clusters_fd: i32,
     /// The supervisor's descriptor of the agent's own shared object.
     pub agent_fd: i32,
+    /// The supervisor's descriptor of the [`Ring`] of a run that is recorded, or -1.
+    pub ring_fd: i32,
     /// Manage every program from its first instruction instead of when the budget comes near.
     pub from_start: u8,
     /// Lift pages by write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.

@@ -7,7 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -44,12 +44,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Makes and opens everything.
+    /// Makes and opens everything. `ring` is that of a run that is recorded, and outlives the session.
     ///
     /// # Errors
     /// What could not be had.
     pub(crate) fn set_up(
         configuration: &Configuration,
+        ring: Option<BorrowedFd<'_>>,
         notices: &mut Notices,
     ) -> Result<Self, Failure> {
         let budget = budget::choose(configuration.memory)?;
@@ -67,6 +68,7 @@ impl Session {
             store_fd: descriptor(store.as_ref().map(|store| &store.file)),
             clusters_fd: descriptor(store.as_ref().map(|store| &store.clusters)),
             agent_fd: agent.as_raw_fd(),
+            ring_fd: ring.map_or(-1, |ring| ring.as_raw_fd()),
             from_start: from_start.into(),
             lift_by_copy: configuration.lift_by_copy.into(),
             store_direct: store.as_ref().is_some_and(|store| store.direct).into(),

@@ -72,6 +72,7 @@ impl Process {
         }
         if thread.is_of(self) {
             self.stop_answering();
+            self.record_window();
         }
         self.put_carrier_down(context);
         thread.executing = Some(context.registers);

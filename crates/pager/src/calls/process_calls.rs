@@ -191,6 +191,7 @@ impl Process {
             thread.ends();
             return Outcome::GoOn;
         }
+        self.record_end();
         self.bury_children();
         // Whoever shares this memory still goes on with what is spilled of it.
         if self.slot.is_lent.load(Relaxed) == 0 {
