@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 ZPAGER = target/release/zpager
 
 # The end-to-end tests that fit a quarter of an hour; test-long runs the others.
-END_TO_END = --lib $(addprefix --test ,cgroup codecs codecs_command command endings hazards leftovers programs store trace)
+END_TO_END = --lib $(addprefix --test ,cgroup codecs codecs_command command designs endings hazards leftovers programs sim store trace)
 
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 10

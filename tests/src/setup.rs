@@ -52,6 +52,10 @@ pub struct Setup {
     pub lift: Lift,
     /// The codec's name; `None` leaves the choice to zpager.
     pub codec: Option<String>,
+    /// The design's name.
+    pub design: String,
+    /// Parameters of the design that are set, as `NAME=VALUE`.
+    pub set: Vec<String>,
 }
 
 impl Setup {
@@ -63,6 +67,8 @@ impl Setup {
             start: Start::Default,
             lift: Lift::Move,
             codec: None,
+            design: "default".to_owned(),
+            set: Vec::new(),
         }
     }
 
@@ -86,6 +92,17 @@ impl Setup {
         Setup { codec: Some(name.to_owned()), ..self }
     }
 
+    /// The same with this design.
+    pub fn design(self, name: &str) -> Self {
+        Setup { design: name.to_owned(), ..self }
+    }
+
+    /// The same with a parameter of the design set, as `NAME=VALUE`.
+    pub fn set(mut self, word: &str) -> Self {
+        self.set.push(word.to_owned());
+        self
+    }
+
     /// Whether the peak has to stay within the budget: not where zpager was told to only watch a
     /// program that can outgrow a small budget between two looks.
     pub fn holds_budget(&self) -> bool {
@@ -104,6 +121,11 @@ impl Setup {
         if let Some(name) = &self.codec {
             words.push("--codec".into());
             words.push(name.into());
+        }
+        words.extend(["--design".into(), self.design.as_str().into()]);
+        for word in &self.set {
+            words.push("--set".into());
+            words.push(word.into());
         }
         words
     }

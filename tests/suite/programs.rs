@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zpager_tests::packages::{program, python};
-use zpager_tests::{Ending, Job, Managed, Setup, Start, compare};
+use zpager_tests::{Ending, Job, Managed, Setup, Start, Store, compare};
 
 /// One heavy program at a time: two cores and little memory are enough for these tests.
 static TURN: Mutex<()> = Mutex::new(());
@@ -45,12 +45,16 @@ fn lines(count: u64) -> Vec<u8> {
     text
 }
 
-fn sort(parallel: &str, mib: u64) {
-    let Some(sort) = program("sort", "coreutils") else { return };
-    let job = Job::new(sort)
+fn sort_job(parallel: &str) -> Option<Job> {
+    let job = Job::new(program("sort", "coreutils")?)
         .arguments(["-S", "1G", "--parallel", parallel, "input"])
         .variable("LC_ALL", "C")
         .file("input", lines(600_000));
+    Some(job)
+}
+
+fn sort(parallel: &str, mib: u64) {
+    let Some(job) = sort_job(parallel) else { return };
     check(&job, mib);
 }
 
@@ -62,6 +66,21 @@ fn gnu_sort() {
 #[test]
 fn gnu_sort_with_threads() {
     sort("2", 12);
+}
+
+#[test]
+fn gnu_sort_under_every_design() {
+    let Some(job) = sort_job("1") else { return };
+    let _turn = turn();
+    let free = job.free();
+    for design in ["cervera", "hp", "castro", "zswap"] {
+        for store in [Store::Disk, Store::None] {
+            let setup = Setup::of_mib(48).start(Start::FirstInstruction).store(store);
+            let managed = job.managed(&setup.design(design));
+            managed.expect_like(&free);
+            managed.expect_pressed();
+        }
+    }
 }
 
 fn cpython(script: &str, mib: u64) {

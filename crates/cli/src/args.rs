@@ -1,7 +1,7 @@
 //! The command line: what may be written, and nothing about whether it makes sense.
 //!
-//! Values stay text here; [`crate::run`], [`crate::codecs`] and [`crate::trace`] check them, so that
-//! every message about them has one form.
+//! Values stay text here; [`crate::run`], [`crate::codecs`], [`crate::designs`], [`crate::sim`] and
+//! [`crate::trace`] check them, so that every message about them has one form.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,6 +23,10 @@ pub(crate) enum Action {
     Bench(BenchCommand),
     /// Compare the codecs on the user's pages.
     Codecs(CodecsArguments),
+    /// List the designs and what can be set of them.
+    Designs(DesignsArguments),
+    /// Replay a trace through designs.
+    Sim(SimArguments),
     /// Record a program's page references.
     Trace(TraceArguments),
 }
@@ -40,6 +44,8 @@ enum Command {
     Run(RunArguments),
     Bench(BenchCommand),
     Codecs(CodecsArguments),
+    Designs(DesignsArguments),
+    Sim(SimArguments),
     Trace(TraceArguments),
 }
 
@@ -66,7 +72,15 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) store_size: Option<String>,
 
-    /// What compresses the pages [default: the fastest on this processor]
+    /// How pages are kept; `zpager designs` lists what there is
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) design: String,
+
+    /// Set a parameter of the design, such as default.split=60%; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// What compresses the pages [default: the design's]
     #[arg(long, value_name = "NAME")]
     pub(crate) codec: Option<String>,
 
@@ -127,6 +141,61 @@ pub(crate) struct CodecsArguments {
     pub(crate) program: Vec<OsString>,
 }
 
+/// List the designs, what they are made of, and what can be set of them.
+///
+/// A design is a named set of choices; all but `default` reproduce a published system. What is
+/// listed with a default and a range is set by `--set NAME=VALUE`. The exit status is 2 when the
+/// arguments are wrong.
+#[derive(Debug, Args)]
+pub(crate) struct DesignsArguments {
+    /// Only this design, with what its parts are
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// Write what is listed to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// Replay a trace through designs, in modelled time.
+///
+/// Every reference of the trace goes through the code that `zpager run` uses, at each memory size
+/// and for each design, with the costs of faults, codecs and disk that are printed with the
+/// results. The exit status is 2 when the arguments are wrong or the trace cannot be read, 125
+/// when zpager itself fails.
+#[derive(Debug, Args)]
+#[command(override_usage = "zpager sim [OPTIONS] --memory SIZE,... TRACE")]
+pub(crate) struct SimArguments {
+    /// What `zpager trace` recorded
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// The memory sizes to simulate, such as 64M,128M: resident pages, pool and zpager's own data
+    #[arg(long, value_name = "SIZE,...", allow_hyphen_values = true)]
+    pub(crate) memory: Option<String>,
+
+    /// The designs, as `zpager designs` lists them; `none` compresses nothing, `belady` knows the
+    /// future
+    #[arg(long, value_name = "NAME,...", default_value = "default")]
+    pub(crate) design: String,
+
+    /// A parameter of one of them, as `zpager designs` lists them; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// What the store is on: hdd, ssd or nvme
+    #[arg(long, value_name = "NAME", default_value = "ssd")]
+    pub(crate) disk: String,
+
+    /// Write a row for each design and size to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Draw time against memory into this file, as SVG
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
 /// Record the page references of an unmodified program, for `zpager sim`.
 ///
 /// The program runs in a small window of resident pages; each page that comes into it is a
@@ -165,31 +234,33 @@ pub(crate) struct TraceArguments {
     pub(crate) program: Vec<OsString>,
 }
 
+/// Commands whose wrong arguments end with status 2.
+const WITH_STATUS_2: [&str; 4] = ["codecs", "designs", "sim", "trace"];
+
 /// Reads the command line.
 ///
 /// # Errors
-/// One line with what is not understood, and status 125, or 2 for those of [`STATUS_2`].
+/// One line with what is not understood, and status 125, or 2 for those of [`WITH_STATUS_2`].
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, Failure> {
     let words: Vec<OsString> = words.into_iter().collect();
     match Arguments::try_parse_from(&words) {
         Ok(Arguments { command: Command::Run(arguments) }) => Ok(Action::Run(arguments)),
         Ok(Arguments { command: Command::Bench(command) }) => Ok(Action::Bench(command)),
         Ok(Arguments { command: Command::Codecs(arguments) }) => Ok(Action::Codecs(arguments)),
+        Ok(Arguments { command: Command::Designs(arguments) }) => Ok(Action::Designs(arguments)),
+        Ok(Arguments { command: Command::Sim(arguments) }) => Ok(Action::Sim(arguments)),
         Ok(Arguments { command: Command::Trace(arguments) }) => Ok(Action::Trace(arguments)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Action::Show(error.render().to_string()))
             }
-            _ => Err(failure_of(&error, words.get(1))),
+            _ => Err(failure_of(&error, words.get(1).and_then(|word| word.to_str()))),
         },
     }
 }
 
-/// Commands of which wrong arguments have a status of their own.
-const STATUS_2: [&str; 2] = ["codecs", "trace"];
-
 /// Makes one line of the parser's several.
-fn failure_of(error: &clap::Error, command: Option<&OsString>) -> Failure {
+fn failure_of(error: &clap::Error, command: Option<&str>) -> Failure {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Failure::own(
             "no command: one is `zpager run -- PROGRAM ARGS...`; see `zpager --help`",
@@ -198,8 +269,8 @@ fn failure_of(error: &clap::Error, command: Option<&OsString>) -> Failure {
     let text = error.render().to_string();
     let first = text.lines().next().unwrap_or_default();
     let what = first.strip_prefix("error: ").unwrap_or(first);
-    match STATUS_2.iter().find(|name| command.is_some_and(|command| command == *name)) {
-        Some(name) => Failure::arguments(format!("{what}; see `zpager {name} --help`")),
+    match command.filter(|command| WITH_STATUS_2.contains(command)) {
+        Some(command) => Failure::arguments(format!("{what}; see `zpager {command} --help`")),
         None => Failure::own(format!("{what}; see `zpager --help` and `zpager run --help`")),
     }
 }
@@ -237,6 +308,7 @@ mod tests {
         let arguments = run("zpager run true");
         assert_eq!(arguments.memory, "auto");
         assert_eq!((arguments.codec, arguments.store_size), (None, None));
+        assert_eq!((arguments.design.as_str(), arguments.set.len()), ("default", 0));
         assert_eq!((arguments.store, arguments.stats), (None, None));
     }
 
@@ -251,13 +323,15 @@ mod tests {
 
     #[test]
     fn wrong_words_after_some_commands_have_a_status_of_their_own() {
-        let lines = [
+        for line in [
             "zpager codecs --pages",
             "zpager codecs --wrong f",
             "zpager codecs f g",
+            "zpager designs hp castro",
+            "zpager designs --json",
+            "zpager sim --memory",
             "zpager trace --window",
-        ];
-        for line in lines {
+        ] {
             let failure = parse(words(line)).expect_err(line);
             assert_eq!(failure.status, 2, "{line}: {failure:?}");
             assert!(!failure.message.contains('\n'), "{failure:?}");
@@ -267,7 +341,7 @@ mod tests {
     #[test]
     fn help_is_shown() {
         for line in
-            ["zpager --help", "zpager run --help", "zpager codecs --help", "zpager --version"]
+            ["zpager --help", "zpager run --help", "zpager designs --help", "zpager --version"]
         {
             assert!(matches!(parse(words(line)), Ok(Action::Show(_))), "{line}");
         }

@@ -8,14 +8,19 @@ compile_error!("zpager runs on Linux on x86-64");
 
 mod args;
 mod codecs;
+mod designs;
 mod failure;
+mod picture;
 mod run;
+mod sim;
 mod size;
 mod trace;
 
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use args::Action;
+use failure::{Failure, OrFail};
 
 fn main() -> ExitCode {
     let result = match args::parse(std::env::args_os()) {
@@ -26,8 +31,20 @@ fn main() -> ExitCode {
         Ok(Action::Run(arguments)) => run::main(arguments),
         Ok(Action::Bench(command)) => Ok(zpager_bench::main(command)),
         Ok(Action::Codecs(arguments)) => codecs::main(arguments),
+        Ok(Action::Designs(arguments)) => designs::main(arguments),
+        Ok(Action::Sim(arguments)) => sim::main(arguments),
         Ok(Action::Trace(arguments)) => trace::main(arguments),
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| failure.report())
+}
+
+/// Prints results; a reader who has seen enough, such as `head`, is no failure.
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).or_fail("standard output")
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }

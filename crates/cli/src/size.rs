@@ -52,6 +52,15 @@ pub(crate) fn display(bytes: u64) -> String {
     }
 }
 
+/// A size as [`parse`] takes it, to the byte: `1536K`.
+pub(crate) fn exact(bytes: u64) -> String {
+    let whole = |&&(_, shift): &&(char, u32)| bytes > 0 && bytes.is_multiple_of(1 << shift);
+    match UNITS.iter().rev().find(whole) {
+        Some((letter, shift)) => format!("{}{letter}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,5 +123,21 @@ mod tests {
         assert_eq!(display(1024), "1.0 KiB");
         assert_eq!(display(96 << 20), "96.0 MiB");
         assert_eq!(display(3 << 29), "1.5 GiB");
+    }
+
+    #[test]
+    fn exact_sizes_are_read_again() {
+        let table = [
+            (0, "0"),
+            (100, "100"),
+            (1 << 10, "1K"),
+            (3 << 19, "1536K"),
+            (1 << 20, "1M"),
+            (1 << 57, "131072T"),
+        ];
+        for (bytes, text) in table {
+            assert_eq!(exact(bytes), text);
+            assert_eq!(parse(text), Some(bytes));
+        }
     }
 }

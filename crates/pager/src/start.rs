@@ -9,7 +9,6 @@ use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Engine, Store};
-use zpager_codec::CodecId;
 use zpager_policy::{Design, SLOTS, Sample, Sampler};
 use zpager_store::Clusters;
 use zpager_sys::file::Fd;
@@ -241,9 +240,8 @@ fn build(
     image: Image,
 ) -> Result<(), Errno> {
     let settings = &control.settings;
-    let codec = CodecId::try_from(settings.codec).map_err(|_| EINVAL)?;
-    let chosen = zpager_policy::Settings::of(zpager_policy::DesignId::Default);
-    let design = Design { codec, ..Design::new(&chosen, settings.budget_bytes as usize) };
+    let chosen = zpager_policy::Settings::from_words(&settings.design).map_err(|_| EINVAL)?;
+    let design = Design::new(&chosen, settings.budget_bytes as usize);
     let store = open_store(control)?;
     let staging = Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?;
     let wanted = if settings.lift_by_copy != 0 { Lift::Copy } else { Lift::Move };

@@ -54,18 +54,27 @@ impl DesignId {
         Self::ALL.into_iter().find(|id| id.name() == name)
     }
 
+    /// The parameter that names its codec.
+    pub const fn codec_key(self) -> Key {
+        match self {
+            Self::Cervera => Key::CerveraCodec,
+            Self::Hp => Key::HpCodec,
+            Self::Castro => Key::CastroCodec,
+            Self::Zswap => Key::ZswapCodec,
+            Self::Default => Key::DefaultCodec,
+        }
+    }
+
     /// Who described it, and where.
     pub const fn source(self) -> &'static str {
         match self {
             Self::Cervera => {
-                "Cervera, Cortes and Becerra, Improving Application Performance through Swap \
-                 Compression, USENIX 1999"
+                "Cervera and others, Improving Application Performance through Swap Compression, 1999"
             }
             Self::Hp => {
-                "Roy, Kumar and Prvulovic, Improving System Performance with Compressed Memory, \
-                 HPL-2001-111"
+                "Roy and others, Improving System Performance with Compressed Memory, HPL-2001-111"
             }
-            Self::Castro => "Castro, do Lago and Da Silva, Adaptive Compressed Caching, 2003",
+            Self::Castro => "Castro and others, Adaptive Compressed Caching, 2003",
             Self::Zswap => "Jennings, zswap: compressed swap caching, patch of 2012; mm/zswap.c",
             Self::Default => "zpager's own",
         }
@@ -239,7 +248,7 @@ fn cervera(settings: &Settings) -> Design {
     let threshold_percent = settings.number(Key::CerveraThreshold);
     Design {
         id: DesignId::Cervera,
-        codec: settings.codec(Key::CerveraCodec),
+        codec: settings.codec(),
         compressed_bytes_max: SHORTER,
         same_filled: false,
         pool: PoolKind::Buffers,
@@ -258,7 +267,7 @@ fn hp(settings: &Settings, budget_bytes: usize) -> Design {
     let share_percent = settings.number(Key::HpShare);
     Design {
         id: DesignId::Hp,
-        codec: settings.codec(Key::HpCodec),
+        codec: settings.codec(),
         compressed_bytes_max: SHORTER,
         same_filled: false,
         pool: PoolKind::Buckets(settings.number(Key::HpBucket)),
@@ -281,7 +290,7 @@ fn castro(settings: &Settings) -> Design {
     };
     Design {
         id: DesignId::Castro,
-        codec: settings.codec(Key::CastroCodec),
+        codec: settings.codec(),
         compressed_bytes_max: SHORTER,
         same_filled: false,
         pool: PoolKind::Cells(settings.number(Key::CastroCell)),
@@ -304,7 +313,7 @@ fn zswap(settings: &Settings, budget_bytes: usize) -> Design {
     let accept_threshold_percent = settings.number(Key::ZswapAcceptThreshold);
     Design {
         id: DesignId::Zswap,
-        codec: settings.codec(Key::ZswapCodec),
+        codec: settings.codec(),
         compressed_bytes_max: part_of_page(settings.number(Key::ZswapMaxRatio)),
         same_filled: settings.get(Key::ZswapSameFilled) != 0,
         pool: PoolKind::SizeClasses,
@@ -326,7 +335,7 @@ fn default(settings: &Settings) -> Design {
     };
     Design {
         id: DesignId::Default,
-        codec: settings.codec(Key::DefaultCodec),
+        codec: settings.codec(),
         compressed_bytes_max: PAGE_BYTES * 15 / 16,
         same_filled: true,
         pool: PoolKind::SizeClasses,

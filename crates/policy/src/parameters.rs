@@ -394,9 +394,9 @@ impl Settings {
         Ok(settings)
     }
 
-    /// A codec's parameter; `auto` is the fastest on this processor.
-    pub(crate) fn codec(&self, key: Key) -> CodecId {
-        codec_of(self.get(key)).unwrap_or_else(CodecId::fastest)
+    /// The design's codec; `auto` is the fastest on this processor.
+    pub fn codec(&self) -> CodecId {
+        codec_of(self.get(self.design.codec_key())).unwrap_or_else(CodecId::fastest)
     }
 
     /// A rule's parameter.

@@ -244,8 +244,8 @@ impl<'a> Belady<'a> {
     }
 
     fn decompress(&mut self, bytes: u16) {
-        let codec = if bytes == SIZE_MAX { Some(CodecId::Copy) } else { self.bound.codec };
-        let codec = codec.unwrap_or(CodecId::Copy);
+        let Some(codec) = self.bound.codec else { return };
+        let codec = if bytes == SIZE_MAX { CodecId::Copy } else { codec };
         self.outcome.ledger.coding_ns += codec_costs(codec).decompress_ns;
     }
 

@@ -59,6 +59,8 @@ pub struct Compressed<'a> {
     engine: Engine<Arena, DiskBlocks, Lengths>,
     blocks: DiskBlocks,
     design: Design,
+    /// Where the last fault was.
+    region: Range<PageNumber>,
     ahead: Ahead,
     sizes: Sizes,
     /// Bytes of a page of zeros, should the codec get one.
@@ -115,6 +117,7 @@ impl<'a> Compressed<'a> {
             engine: Engine::new(cache, &design, sampler, setup.budget_bytes),
             blocks,
             design,
+            region: 0..0,
             ahead: Ahead::default(),
             sizes: Sizes::new(layout.end(), vec![setup.column]),
             zeros_bytes: zeros_bytes(design.codec),
@@ -137,7 +140,10 @@ impl<'a> Compressed<'a> {
     }
 
     fn fault(&mut self, page: PageNumber) -> Result<(), Lost> {
-        let region = self.layout.region(page);
+        if !self.region.contains(&page) {
+            self.region = self.layout.region(page);
+        }
+        let region = self.region.clone();
         let (first, most) = self.engine.window(&mut self.ahead, page, region);
         let Run { pages, is_fresh } = self.engine.run(first, most);
         let began = self.engine.fault_began(self.now_ns());

@@ -58,6 +58,9 @@ pub enum Entry {
     Thread = 2,
 }
 
+/// Words in which a design and its parameters travel.
+pub const DESIGN_WORDS: usize = 26;
+
 /// What the user asked for. Written before the first program starts.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +69,8 @@ pub struct Settings {
     pub budget_bytes: u64,
     /// How many bytes the swap file may grow to; 0 without a store.
     pub store_limit_bytes: u64,
+    /// The design and its parameters, as the policy crate writes them.
+    pub design: [u64; DESIGN_WORDS],
     /// Process id of the supervising command; the store and the cluster map are
     /// reached through its descriptors, `/proc/PID/fd/N`.
     pub supervisor_pid: i32,
@@ -77,8 +82,6 @@ pub struct Settings {
     pub agent_fd: i32,
     /// The supervisor's descriptor of the [`Ring`] of a run that is recorded, or -1.
     pub ring_fd: i32,
-    /// The codec's number, as the codec crate gives it.
-    pub codec: u8,
     /// Manage every program from its first instruction instead of when the budget comes near.
     pub from_start: u8,
     /// Lift pages by write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.

@@ -21,7 +21,6 @@ mod row;
 mod sample;
 mod table;
 
-use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -52,7 +51,7 @@ pub(crate) fn main(arguments: CodecsArguments) -> Result<ExitCode, Failure> {
     let mut text = format!("{}, seed {}\n", sample.summary(), configuration.drawing.seed);
     text.push_str(&table::render(&rows, &results));
     text.push_str(&advice::sentence(&rows));
-    print(&text)
+    crate::print(&text)
 }
 
 /// Draws the pages.
@@ -70,14 +69,4 @@ fn take(configuration: &Configuration) -> Result<Sample, Failure> {
 
 fn write(flag: &str, file: &Path, text: &str) -> Result<(), Failure> {
     stats_file::write(file, text).or_fail(format_args!("{flag} {}: not written", file.display()))
-}
-
-/// Prints the results; a reader who has seen enough, such as `head`, is no failure.
-fn print(text: &str) -> Result<ExitCode, Failure> {
-    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(error).or_fail("standard output")
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
 }

@@ -5,16 +5,20 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use zpager_codec::CodecId;
+use zpager_policy::{Design, Settings};
 
 use super::program::Program;
 use super::stats_file;
 use crate::args::RunArguments;
+use crate::designs::choice;
 use crate::failure::Failure;
 use crate::size;
 
 /// The smallest budget: the agent's own tables, stacks and buffers, and enough pages to make progress.
 pub(crate) const MIN_BUDGET_BYTES: u64 = 8 << 20;
+
+/// The most of a budget that may belong to a pool of fixed size.
+const POOL_PERCENT_MAX: u64 = 90;
 
 /// The smallest limit of a swap file that is worth a file.
 pub(crate) const MIN_STORE_BYTES: u64 = 1 << 20;
@@ -82,8 +86,8 @@ pub(crate) struct Configuration {
     pub(crate) store: StoreChoice,
     /// How large the swap file may grow; `None` leaves it to the file system.
     pub(crate) store_limit_bytes: Option<u64>,
-    /// What compresses pages.
-    pub(crate) codec: CodecId,
+    /// The design and its parameters.
+    pub(crate) design: Settings,
     /// The file of statistics.
     pub(crate) stats: Option<PathBuf>,
     /// No summary and no warnings.
@@ -106,7 +110,7 @@ impl Configuration {
         environment: &Environment,
     ) -> Result<Self, Failure> {
         let memory = check_memory(&arguments.memory)?;
-        let codec = arguments.codec.as_deref().map_or(Ok(CodecId::fastest()), check_codec)?;
+        let design = check_design(&arguments)?;
         let store = choose_store(arguments.store, environment);
         let store_limit_bytes =
             arguments.store_size.as_deref().map(check_store_size).transpose()?;
@@ -116,7 +120,7 @@ impl Configuration {
             memory,
             store,
             store_limit_bytes,
-            codec,
+            design,
             stats: arguments.stats,
             quiet: arguments.quiet,
             from_start: environment.from_start,
@@ -167,11 +171,29 @@ fn parse_size(flag: &str, text: &str) -> Result<u64, Failure> {
         .ok_or_else(|| Failure::own(format!("{flag} {text}: not a size: {}", size::EXPECTED)))
 }
 
-fn check_codec(name: &str) -> Result<CodecId, Failure> {
-    CodecId::from_name(name).ok_or_else(|| {
-        let known: Vec<&str> = CodecId::ALL.iter().map(|id| id.name()).collect();
-        Failure::own(format!("--codec {name}: not a codec: there are {}", known.join(", ")))
-    })
+fn check_design(arguments: &RunArguments) -> Result<Settings, Failure> {
+    let id = choice::design("--design", &arguments.design).map_err(Failure::own)?;
+    let settings = choice::settings(id, &arguments.set, arguments.codec.as_deref());
+    settings.map_err(Failure::own)
+}
+
+/// Refuses a pool of fixed size that leaves the program too little of the budget.
+///
+/// # Errors
+/// It belongs to the pool by nine tenths and more.
+pub(crate) fn check_pool(settings: &Settings, budget_bytes: u64) -> Result<(), Failure> {
+    let design = Design::new(settings, budget_bytes as usize);
+    let pool_bytes = design.size.unused_bytes(0) as u64;
+    if pool_bytes.saturating_mul(100) <= budget_bytes.saturating_mul(POOL_PERCENT_MAX) {
+        return Ok(());
+    }
+    Err(Failure::own(format!(
+        "--design {}: a pool of {} leaves too little of a budget of {}: give it {POOL_PERCENT_MAX}% \
+         at most",
+        design.id.name(),
+        size::display(pool_bytes),
+        size::display(budget_bytes),
+    )))
 }
 
 fn choose_store(flag: Option<PathBuf>, environment: &Environment) -> StoreChoice {
@@ -200,6 +222,7 @@ fn check_stats(file: &Path) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use crate::args::{Action, parse};
+    use zpager_codec::CodecId;
 
     fn check(line: &str) -> Result<Configuration, Failure> {
         let words = line.split_whitespace().map(OsString::from);
@@ -212,6 +235,12 @@ mod tests {
     fn bad_input_is_told_in_one_line() {
         let table = [
             ("zpager run --codec lzma true", 125, "lz4"),
+            ("zpager run --design lru true", 125, "zswap"),
+            ("zpager run --design castro --set castro.cell=3 true", 125, "1, 2 or 4"),
+            ("zpager run --set castro.cell=2 true", 125, "--design castro"),
+            ("zpager run --set default.split=6% true", 125, "7% to 93%"),
+            ("zpager run --set default.split true", 125, "NAME=VALUE"),
+            ("zpager run --set default.codec=lz4 --codec lz4 true", 125, "give one"),
             ("zpager run --memory lots true", 125, "256M"),
             ("zpager run --memory -1 true", 125, "--memory"),
             ("zpager run --memory 0 true", 125, "8.0 MiB"),
@@ -239,12 +268,24 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_may_not_take_all() {
+        let words = "zpager run --memory 64M --design cervera --set cervera.cache=";
+        let checked = |cache: &str| {
+            let found = check(&format!("{words}{cache} true")).expect("sound by itself");
+            check_pool(&found.design, 64 << 20)
+        };
+        assert!(checked("57M").is_ok());
+        let failure = checked("58M").expect_err("too large");
+        assert!(failure.message.contains("90%") && failure.message.contains("64"), "{failure:?}");
+    }
+
+    #[test]
     fn a_sound_line_is_taken() {
         let found =
             check("zpager run --memory 1.5G --store none --codec zstd -- true x").expect("sound");
         assert_eq!(found.memory, Memory::Bytes(3 << 29));
         assert_eq!(found.store, StoreChoice::None);
-        assert_eq!(found.codec, CodecId::Zstd);
+        assert_eq!(found.design.codec(), CodecId::Zstd);
         assert_eq!(found.program.arguments, ["x"]);
     }
 

@@ -89,18 +89,19 @@ impl Drop for SharedControl {
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering::Relaxed;
+    use zpager_wire::DESIGN_WORDS;
 
     #[test]
     fn a_second_mapping_sees_the_same_block() {
         let settings = Settings {
             budget_bytes: 1 << 30,
             store_limit_bytes: 0,
+            design: [0; DESIGN_WORDS],
             supervisor_pid: 7,
             store_fd: -1,
             clusters_fd: -1,
             agent_fd: -1,
             ring_fd: -1,
-            codec: 1,
             from_start: 0,
             lift_by_copy: 0,
             store_direct: 0,

@@ -192,7 +192,7 @@ pub(crate) fn finish(
     configuration: &Configuration,
     ended: &Ended,
 ) -> Result<(), Failure> {
-    let codec = configuration.codec.name();
+    let codec = configuration.design.codec().name();
     let statistics = Statistics::gather(&session.control, &session.budget, codec, ended);
     if !configuration.quiet {
         eprintln!("zpager: {}", statistics.summary(&session.budget));

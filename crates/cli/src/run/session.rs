@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use zpager_wire::{CONTROL_VARIABLE, Settings};
 
 use super::budget::{self, Budget};
-use super::config::Configuration;
+use super::config::{Configuration, check_pool};
 use super::control::SharedControl;
 use super::enter;
 use super::image;
@@ -54,6 +54,7 @@ impl Session {
         notices: &mut Notices,
     ) -> Result<Self, Failure> {
         let budget = budget::choose(configuration.memory)?;
+        check_pool(&configuration.design, budget.bytes)?;
         let store =
             store_file::open(&configuration.store, configuration.store_limit_bytes, notices)?;
         let agent = image::unpack()?;
@@ -62,12 +63,12 @@ impl Session {
         let control = SharedControl::new(Settings {
             budget_bytes: budget.bytes,
             store_limit_bytes: store.as_ref().map_or(0, |store| store.limit_bytes),
+            design: configuration.design.to_words(),
             supervisor_pid: std::process::id().cast_signed(),
             store_fd: descriptor(store.as_ref().map(|store| &store.file)),
             clusters_fd: descriptor(store.as_ref().map(|store| &store.clusters)),
             agent_fd: agent.as_raw_fd(),
             ring_fd: ring.map_or(-1, |ring| ring.as_raw_fd()),
-            codec: configuration.codec as u8,
             from_start: from_start.into(),
             lift_by_copy: configuration.lift_by_copy.into(),
             store_direct: store.as_ref().is_some_and(|store| store.direct).into(),
