@@ -86,6 +86,8 @@ pub(crate) struct Process {
     /// Descriptors whose position was set to an address of managed memory, each in the place that
     /// its number gives: `/proc/self/mem` above all.
     pub(crate) memory_files: [i32; MEMORY_FILES],
+    /// Where the process's table of what it holds of the store is mapped.
+    pub(crate) references_place: Option<Mapping>,
     /// The store's descriptor, to be kept from the program.
     pub(crate) store_fd: i32,
     /// Of a run that is recorded.

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Rele
 use zpager_cache::{Cache, Engine, Store};
 use zpager_policy::{Design, SLOTS, Sample, Sampler};
 use zpager_store::{Clusters, References};
-use zpager_sys::file::{self, Fd};
+use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
@@ -299,6 +299,7 @@ fn build(
         incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         actions: [signal::Action::default(); SIGNALS + 1],
+        references_place: None,
         parked: Parked::default(),
         fd_signals: 0,
         program_break: 0,
@@ -343,19 +344,33 @@ fn open_store(control: &Control) -> Result<Option<Store<SwapFile>>, Errno> {
     Ok(Some(Store { blocks, clusters: Clusters::new(words) }))
 }
 
-/// The table behind that map in which the process of a slot notes what it holds of the store;
-/// `None` where there is none, and what it holds when it is killed is lost to the run.
-fn open_references(control: &Control, slot: &ProcessSlot) -> Option<References<'static>> {
+/// The table behind that map in which the process of a slot notes what it holds of the store, mapped
+/// at `place`; `None` where there is none, and what it holds when it is killed is lost to the run.
+///
+/// # Safety
+/// Nobody uses what was at the place before.
+unsafe fn open_references(
+    control: &Control,
+    slot: &ProcessSlot,
+    place: &mut Option<Mapping>,
+) -> Option<References<'static>> {
     let settings = &control.settings;
     let process = control.processes.index_of(slot).filter(|_| settings.clusters_fd >= 0)?;
     let (offset, bytes) = References::place(settings.store_limit_bytes, process);
+    let mapping = place.or_else(|| Mapping::reserve(bytes).ok())?;
+    *place = Some(mapping);
     let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR).ok()?;
     let is_there = map.length_bytes().is_ok_and(|length| length as u64 >= offset + bytes as u64);
-    let base = if is_there { map.map_shared_at(offset, bytes).ok() } else { None };
+    // SAFETY: the caller's promise.
+    let is_mapped = is_there && unsafe { map.map_shared_over(&mapping, offset) }.is_ok();
     map.close();
+    if !is_mapped {
+        return None;
+    }
     // SAFETY: within the file, by the lengths; the words are only ever used as atomics.
-    let words: &'static [AtomicU32] =
-        unsafe { core::slice::from_raw_parts(base?.cast(), bytes / size_of::<AtomicU32>()) };
+    let words: &'static [AtomicU32] = unsafe {
+        core::slice::from_raw_parts(mapping.base().cast(), bytes / size_of::<AtomicU32>())
+    };
     Some(References::new(words))
 }
 
@@ -437,10 +452,9 @@ impl Process {
 
     /// Has what is held of the store noted in the table of the process's slot, and in no other.
     pub(crate) fn note_references(&mut self) {
-        let before = self.engine.cache.references().words();
-        // SAFETY: mapped by `open_references`, and used no more.
-        unsafe { file::unmap(before.as_ptr() as usize, size_of_val(before)) };
-        let references = open_references(self.control, self.slot);
+        // SAFETY: the cache notes elsewhere, or nowhere, before it is used again.
+        let references =
+            unsafe { open_references(self.control, self.slot, &mut self.references_place) };
         self.slot.has_noted.store(references.is_some().into(), Relaxed);
         self.engine.cache.note_references(references.unwrap_or(References::NONE));
     }

@@ -280,6 +280,8 @@ impl<'a> Compressed<'a> {
         self.outcome.swapped_out_pages += departed.pages as u64;
         self.outcome.same_filled_pages += departed.same_filled as u64;
         self.outcome.incompressible_pages += departed.incompressible as u64;
+        // What left for the store at once is counted there.
+        self.engine.departed();
         count > 0
     }
 

@@ -5,12 +5,14 @@
 //! is no way here: its workers would be threads of the program.
 //!
 //! A context belongs to an address space: a forked child has none, and an `execve` waits for the
-//! write and ends the context.
+//! write and ends the context. The kernel maps a ring for it where it finds room, which may be a
+//! hole that the program has just made; the ring is moved away from there at once, and the context
+//! is known by its new address (fs/aio.c, `aio_ring_mremap`).
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::file::Fd;
-use crate::limits;
+use crate::mapping::Mapping;
 use crate::syscall::{Errno, checked, nr};
 
 /// `IOCB_CMD_PWRITE`.
@@ -19,8 +21,11 @@ const WRITE: u16 = 1;
 const NONE: usize = 0;
 /// None is to be had.
 const REFUSED: usize = usize::MAX;
-/// More than the kernel maps for a context of one request, on up to 512 processors.
-const CONTEXT_BYTES: i64 = 128 * 1024;
+/// More than the ring of a context of one request takes, on up to a thousand processors.
+const RING_BYTES_MAX: usize = 512 * 1024;
+/// `struct aio_ring` before its events, and one of these.
+const RING_HEAD_BYTES: usize = 32;
+const EVENT_BYTES: usize = size_of::<Event>();
 const EINTR: Errno = Errno(4);
 const EAGAIN: Errno = Errno(11);
 
@@ -56,12 +61,14 @@ struct Event {
 #[derive(Debug)]
 pub struct Writes {
     context: AtomicUsize,
+    /// Where rings are moved to.
+    place: AtomicUsize,
 }
 
 impl Writes {
     /// No context is made before the first write.
     pub const fn new() -> Self {
-        Writes { context: AtomicUsize::new(NONE) }
+        Writes { context: AtomicUsize::new(NONE), place: AtomicUsize::new(NONE) }
     }
 
     /// In another address space: the context is not there.
@@ -109,16 +116,36 @@ impl Writes {
 
     fn context(&self) -> Result<usize, Errno> {
         if self.context.load(Relaxed) == NONE {
-            let mut context = NONE;
-            limits::own_changes(CONTEXT_BYTES);
-            // SAFETY: the kernel maps memory of its own choice and writes one word.
-            let made = unsafe { checked(nr::__NR_io_setup, [1, (&raw mut context) as usize]) };
-            self.context.store(made.map_or(REFUSED, |_| context), Relaxed);
+            self.context.store(self.make_context().unwrap_or(REFUSED), Relaxed);
         }
         match self.context.load(Relaxed) {
             REFUSED => Err(EAGAIN),
             context => Ok(context),
         }
+    }
+
+    fn make_context(&self) -> Result<usize, Errno> {
+        if self.place.load(Relaxed) == NONE {
+            self.place.store(Mapping::reserve(RING_BYTES_MAX)?.start(), Relaxed);
+        }
+        let mut context = NONE;
+        // SAFETY: the kernel maps memory of its own choice and writes one word.
+        unsafe { checked(nr::__NR_io_setup, [1, (&raw mut context) as usize]) }?;
+        // SAFETY: the ring begins at the context's address; its second word counts its events.
+        let events = unsafe { (context as *const u32).add(1).read_volatile() };
+        let bytes = RING_HEAD_BYTES + events as usize * EVENT_BYTES;
+        let bytes = bytes.next_multiple_of(crate::PAGE_BYTES);
+        let flags = (nr::MREMAP_MAYMOVE | nr::MREMAP_FIXED) as usize;
+        let arguments = [context, bytes, bytes, flags, self.place.load(Relaxed)];
+        let moved = match bytes {
+            // SAFETY: the place is zpager's own, and as long.
+            ..=RING_BYTES_MAX => unsafe { checked(nr::__NR_mremap, arguments) },
+            _ => Err(EAGAIN),
+        };
+        moved.inspect_err(|_| {
+            // SAFETY: nothing goes on in it.
+            let _ = unsafe { checked(nr::__NR_io_destroy, [context]) };
+        })
     }
 }
 

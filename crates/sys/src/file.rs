@@ -1,6 +1,7 @@
 //! Descriptors and positional I/O.
 
 use crate::limits;
+use crate::mapping::Mapping;
 use crate::syscall::{Errno, checked, nr};
 
 /// A descriptor of zpager's own. Never closed by dropping: the agent's descriptors last as long as their process.
@@ -10,18 +11,6 @@ pub struct Fd(pub i32);
 const EMFILE: Errno = Errno(24);
 /// `AT_FDCWD`.
 const HERE: usize = -100isize as usize;
-
-/// Takes away a mapping of a file, if there are any bytes of it.
-///
-/// # Safety
-/// The bytes are what one of [`Fd::map_shared`] and [`Fd::map_shared_at`] has mapped, or none, and
-/// nobody uses them any more.
-pub unsafe fn unmap(start: usize, bytes: usize) {
-    // SAFETY: the caller's promise.
-    if bytes > 0 && unsafe { checked(nr::__NR_munmap, [start, bytes]) }.is_ok() {
-        limits::own_changes(-(bytes as i64));
-    }
-}
 
 impl Fd {
     /// Opens `path`, which ends in a zero byte, close-on-exec.
@@ -129,23 +118,31 @@ impl Fd {
     /// # Errors
     /// The kernel's.
     pub fn map_shared(self, bytes: usize) -> Result<*mut u8, Errno> {
-        self.map_shared_at(0, bytes)
-    }
-
-    /// Maps `bytes` of the file from `offset`, a multiple of a page, shared.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn map_shared_at(self, offset: u64, bytes: usize) -> Result<*mut u8, Errno> {
         let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
-        let flags = nr::MAP_SHARED as usize;
-        let arguments = [0, bytes, protection, flags, self.0 as usize, offset as usize];
+        let arguments = [0, bytes, protection, nr::MAP_SHARED as usize, self.0 as usize, 0];
         limits::own_changes(bytes as i64);
         // SAFETY: a new mapping touches nothing that exists.
         let base = unsafe { checked(nr::__NR_mmap, arguments) }.inspect_err(|_| {
             limits::own_changes(-(bytes as i64));
         })?;
         Ok(base as *mut u8)
+    }
+
+    /// Maps the file from `offset`, a multiple of a page, shared, in place of `mapping`. Unlike
+    /// [`Fd::map_shared`] it takes no hole that the program may have made.
+    ///
+    /// # Errors
+    /// The kernel's; what was mapped there stays.
+    ///
+    /// # Safety
+    /// Nothing of what was in the mapping is used any more.
+    pub unsafe fn map_shared_over(self, mapping: &Mapping, offset: u64) -> Result<(), Errno> {
+        let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
+        let flags = (nr::MAP_SHARED | nr::MAP_FIXED) as usize;
+        let (at, bytes) = (mapping.start(), mapping.bytes());
+        let arguments = [at, bytes, protection, flags, self.0 as usize, offset as usize];
+        // SAFETY: the caller's promise.
+        unsafe { checked(nr::__NR_mmap, arguments) }.map(|_| ())
     }
 
     /// Length of the file.
