@@ -28,7 +28,7 @@ use zpager_policy::{Design, Lists};
 use zpager_pool::{AnyPool, Handle, Pool, Space, SpaceSource};
 use zpager_store::{
     Around, BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround, ReadError,
-    read_run,
+    References, read_run,
 };
 
 use crate::coder::{Codecs, Coder};
@@ -775,12 +775,39 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.each_reference(|store, cluster| store.clusters.add_reference(cluster));
     }
 
-    /// Takes the references of [`Self::share_spilled`], or this cache's own at its end, away. As
-    /// there, [`Cache::flush`] was called.
+    /// Takes the references of [`Self::share_spilled`] away where no child came to be.
     pub fn unshare_spilled(&self) {
         self.each_reference(|store, cluster| {
             store.clusters.drop_reference(cluster, &store.blocks);
         });
+    }
+
+    /// Has the references to spilled pages noted where others can give them back. A child has to
+    /// do so before it uses its copy.
+    pub fn note_references(&mut self, references: References<'static>) {
+        self.held.note_in(references);
+    }
+
+    /// Where they are noted.
+    pub fn references(&self) -> References<'static> {
+        self.held.noted()
+    }
+
+    /// Gives all references to the store back: the cache is not used any more.
+    pub fn give_back_spilled(&mut self) {
+        let Some(store) = &self.store else { return };
+        // Nothing else may write to a cluster while a write to it goes on; what failed is of no
+        // use any more.
+        let _ = self.writer.settle(store);
+        let noted = self.held.noted();
+        if noted.is_there() {
+            noted.give_back(store.clusters, &store.blocks);
+            self.writer.unwritten().for_each(|cluster| {
+                store.clusters.drop_reference(cluster, &store.blocks);
+            });
+        } else {
+            self.unshare_spilled();
+        }
     }
 
     fn each_reference(&self, act: impl Fn(&Store<B>, u32)) {

@@ -1,7 +1,7 @@
 //! The command line: what may be written, and nothing about whether it makes sense.
 //!
-//! Values stay text here; [`crate::run`], [`crate::codecs`] and [`crate::designs`] check them, so
-//! that every message about them has one form.
+//! Values stay text here; [`crate::run`], [`crate::codecs`], [`crate::designs`], [`crate::sim`] and
+//! [`crate::trace`] check them, so that every message about them has one form.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,6 +25,10 @@ pub(crate) enum Action {
     Codecs(CodecsArguments),
     /// List the designs and what can be set of them.
     Designs(DesignsArguments),
+    /// Replay a trace through designs.
+    Sim(SimArguments),
+    /// Record a program's page references.
+    Trace(TraceArguments),
 }
 
 /// Compressed swap for Linux in user space.
@@ -41,6 +45,8 @@ enum Command {
     Bench(BenchCommand),
     Codecs(CodecsArguments),
     Designs(DesignsArguments),
+    Sim(SimArguments),
+    Trace(TraceArguments),
 }
 
 /// Run an unmodified program inside a fixed amount of memory.
@@ -49,7 +55,7 @@ enum Command {
 /// there goes, still compressed, to an unlinked swap file. The exit status is the
 /// program's; 125 when zpager itself fails, 126 when the program cannot be run,
 /// 127 when it is not found.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(override_usage = "zpager run [OPTIONS] -- PROGRAM [ARGS]...")]
 pub(crate) struct RunArguments {
     /// Physical memory for the program and all that it starts, such as 256M or 1.5G; `auto` takes
@@ -151,13 +157,104 @@ pub(crate) struct DesignsArguments {
     pub(crate) json: Option<PathBuf>,
 }
 
+/// Replay a trace through designs, in modelled time.
+///
+/// Every reference of the trace goes through the code that `zpager run` uses, at each memory size
+/// and for each design, with the costs of faults, codecs and disk that are printed with the
+/// results. The exit status is 2 when the arguments are wrong or the trace cannot be read, 125
+/// when zpager itself fails.
+#[derive(Debug, Args)]
+#[command(override_usage = "zpager sim [OPTIONS] --memory SIZE,... TRACE")]
+pub(crate) struct SimArguments {
+    /// What `zpager trace` recorded
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// The memory sizes to simulate, such as 64M,128M: resident pages, pool and zpager's own data
+    #[arg(long, value_name = "SIZE,...", allow_hyphen_values = true)]
+    pub(crate) memory: Option<String>,
+
+    /// The designs, as `zpager designs` lists them; `none` compresses nothing, `belady` knows the
+    /// future
+    #[arg(long, value_name = "NAME,...", default_value = "default")]
+    pub(crate) design: String,
+
+    /// A parameter of one of them, as `zpager designs` lists them; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// What the store is on: hdd, ssd or nvme
+    #[arg(long, value_name = "NAME", default_value = "ssd")]
+    pub(crate) disk: String,
+
+    /// Write a row for each design and size to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Draw time against memory into this file, as SVG
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+/// Record the page references of an unmodified program, for `zpager sim`.
+///
+/// The program runs in a small window of resident pages; each page that comes into it is a
+/// reference, and how it was when it left is recorded with it. The exit status is the program's;
+/// 2 when the arguments are wrong, 125 when zpager itself fails or the trace cannot be written, 126
+/// when the program cannot be run, 127 when it is not found.
+#[derive(Debug, Args)]
+#[command(override_usage = "zpager trace [OPTIONS] -- PROGRAM [ARGS]...\n       \
+    zpager trace [OPTIONS] --lackey FILE")]
+pub(crate) struct TraceArguments {
+    /// The file of the trace [default: PROGRAM.trace in the current directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// How many pages are resident at a time
+    #[arg(long, value_name = "PAGES", default_value = "32", allow_hyphen_values = true)]
+    pub(crate) window: String,
+
+    /// The codecs whose sizes are recorded [default: word,lz4,lzo,wkdm,wk4x4]
+    #[arg(long, value_name = "NAME,...")]
+    pub(crate) codec: Option<String>,
+
+    /// Physical memory for the pages that have left the window, as for `zpager run`
+    #[arg(long, value_name = "SIZE|auto", default_value = "auto", allow_hyphen_values = true)]
+    pub(crate) memory: String,
+
+    /// Directory of a swap file for what does not fit there, or `none`
+    #[arg(long, value_name = "DIR|none", default_value = "none")]
+    pub(crate) store: PathBuf,
+
+    /// Import what `valgrind --tool=lackey --trace-mem=yes` wrote, instead of recording
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lackey: Option<PathBuf>,
+
+    /// With --lackey: what every written page shrinks to, such as word=30%,lz4=1400 [default: the
+    /// trace has no sizes]
+    #[arg(long, value_name = "NAME=SIZE,...")]
+    pub(crate) sizes: Option<String>,
+
+    /// With --lackey: count instruction fetches too
+    #[arg(long)]
+    pub(crate) instructions: bool,
+
+    /// Print no progress, no summary and no warnings
+    #[arg(long)]
+    pub(crate) quiet: bool,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
 /// Commands whose wrong arguments end with status 2.
-const WITH_STATUS_2: [&str; 2] = ["codecs", "designs"];
+const WITH_STATUS_2: [&str; 4] = ["codecs", "designs", "sim", "trace"];
 
 /// Reads the command line.
 ///
 /// # Errors
-/// One line with what is not understood, and status 125, or 2 for `codecs` and `designs`.
+/// One line with what is not understood, and status 125, or 2 for those of [`WITH_STATUS_2`].
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, Failure> {
     let words: Vec<OsString> = words.into_iter().collect();
     match Arguments::try_parse_from(&words) {
@@ -165,6 +262,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action,
         Ok(Arguments { command: Command::Bench(command) }) => Ok(Action::Bench(command)),
         Ok(Arguments { command: Command::Codecs(arguments) }) => Ok(Action::Codecs(arguments)),
         Ok(Arguments { command: Command::Designs(arguments) }) => Ok(Action::Designs(arguments)),
+        Ok(Arguments { command: Command::Sim(arguments) }) => Ok(Action::Sim(arguments)),
+        Ok(Arguments { command: Command::Trace(arguments) }) => Ok(Action::Trace(arguments)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Action::Show(error.render().to_string()))
@@ -237,13 +336,15 @@ mod tests {
     }
 
     #[test]
-    fn wrong_words_after_codecs_and_designs_have_a_status_of_their_own() {
+    fn wrong_words_after_some_commands_have_a_status_of_their_own() {
         for line in [
             "zpager codecs --pages",
             "zpager codecs --wrong f",
             "zpager codecs f g",
             "zpager designs hp castro",
             "zpager designs --json",
+            "zpager sim --memory",
+            "zpager trace --window",
         ] {
             let failure = parse(words(line)).expect_err(line);
             assert_eq!(failure.status, 2, "{line}: {failure:?}");

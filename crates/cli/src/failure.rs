@@ -6,7 +6,7 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
-/// The arguments of `zpager codecs` are wrong, as with `grep` and `diff`.
+/// The arguments of `zpager codecs` or `zpager trace` are wrong, as with `grep` and `diff`.
 pub(crate) const STATUS_ARGUMENTS: u8 = 2;
 /// zpager itself fails.
 pub(crate) const STATUS_FAILED: u8 = 125;

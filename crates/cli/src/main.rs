@@ -10,8 +10,11 @@ mod args;
 mod codecs;
 mod designs;
 mod failure;
+mod picture;
 mod run;
+mod sim;
 mod size;
+mod trace;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -29,6 +32,8 @@ fn main() -> ExitCode {
         Ok(Action::Bench(command)) => Ok(zpager_bench::main(command)),
         Ok(Action::Codecs(arguments)) => codecs::main(arguments),
         Ok(Action::Designs(arguments)) => designs::main(arguments),
+        Ok(Action::Sim(arguments)) => sim::main(arguments),
+        Ok(Action::Trace(arguments)) => trace::main(arguments),
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| failure.report())

@@ -45,7 +45,10 @@ impl Process {
             // The kernel dropped it behind our back: it reads as zeros.
             self.forget(page..page + 1);
         }
-        let (first, most) = self.engine.window(&mut thread.ahead, page, region.pages());
+        let (first, most) = match self.recorder {
+            None => self.engine.window(&mut thread.ahead, page, region.pages()),
+            Some(_) => (page, 1),
+        };
         let brought = self.bring_in(first, most);
         thread.ahead.fetched(first, brought);
         self.trim_buffers();
@@ -57,6 +60,14 @@ impl Process {
     /// Brings in pages from `page` on, all that are in the same case as the
     /// first and at most `most`; gives how many, at least one.
     fn bring_in(&mut self, page: u64, most: usize) -> usize {
+        match self.recorder {
+            None => self.bring_in_run(page, most),
+            Some(_) => self.bring_in_recorded(page),
+        }
+    }
+
+    /// [`Process::bring_in`] of a run that is not recorded.
+    pub(crate) fn bring_in_run(&mut self, page: u64, most: usize) -> usize {
         let Run { pages, is_fresh } = self.engine.run(page, most);
         if is_fresh {
             self.make_room(pages);
@@ -176,6 +187,9 @@ impl Process {
             }
             self.engine.cache.forget(page);
             from = page + 1;
+        }
+        if from > pages.start {
+            self.record_released(&pages);
         }
         self.engine.cache.index.release_absent(pages.start, pages.end);
     }

@@ -99,7 +99,7 @@ impl Process {
     }
 
     pub(crate) fn make_room_bytes(&mut self, bytes: i64) {
-        if self.give_until(bytes) {
+        if self.give_until(bytes) || self.bury_children() && self.give_until(bytes) {
             return;
         }
         self.slot.starved.fetch_add(1, Relaxed);
@@ -264,7 +264,7 @@ impl Process {
 
     /// Lifts neighbouring pages of one region into staging from place `staged`
     /// on; writes those that came to `lifted` and gives how many.
-    fn lift_run(
+    pub(crate) fn lift_run(
         &mut self,
         region: &Region,
         pages: &[u64],
@@ -370,7 +370,7 @@ impl Process {
     }
 
     /// Hands the pages in staging to the cache and empties staging.
-    fn store_lifted(&mut self, lifted: &[u64]) {
+    pub(crate) fn store_lifted(&mut self, lifted: &[u64]) {
         let staging = Self::pages_of(&self.staging);
         let counters = &self.control.counters;
         let mut departed = Departed::default();
@@ -385,6 +385,8 @@ impl Process {
                 let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
                 debug_assert!(emptied, "clearing needs no room");
                 self.put(page, staging[place].0.as_ptr(), 1, &[heat; BATCH_PAGES]);
+            } else {
+                self.record_left(page, &staging[place]);
             }
         }
         count(&counters.swapped_out_pages, departed.pages);

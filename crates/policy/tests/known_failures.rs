@@ -7,6 +7,7 @@ mod machine;
 
 use machine::{Counts, Machine, PAGE_BYTES, adaptive, around, at_random, seed};
 use zpager_policy::{Fixed, Limit, ResidentsRule, Size, Variant};
+use zpager_pool::{Cells, Heap, Pool};
 
 const PAGES: usize = 1000;
 
@@ -104,4 +105,15 @@ fn a_limit_without_hysteresis_writes_little_and_often() {
         counts.store_writes
     };
     assert!(writes(90) * 2 < writes(100));
+}
+
+/// castro 2.3.3: of pages that shrink to 65 % a cell of one page has one and a cell of two three.
+#[test]
+fn cells_of_one_page_gain_nothing_where_pages_do_not_shrink_well() {
+    let pages_in = |cell_pages| {
+        let mut pool = Cells::reserve(&Heap, 1 << 20, cell_pages).expect("a heap");
+        pool.set_limit_bytes(64 * PAGE_BYTES);
+        (0..).take_while(|_| pool.insert(&[7; PAGE_BYTES * 65 / 100]).is_some()).count()
+    };
+    assert_eq!([1, 2, 4].map(pages_in), [64, 96, 96]);
 }

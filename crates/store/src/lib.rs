@@ -19,6 +19,7 @@ mod memory;
 mod place;
 mod read;
 mod record;
+mod references;
 #[cfg(test)]
 mod tests;
 
@@ -34,3 +35,4 @@ pub use memory::Memory;
 pub use place::Place;
 pub use read::{READ_BYTES_MIN, ReadError, Transfer, read, read_run};
 pub use record::RECORD_BYTES_MAX;
+pub use references::References;

@@ -15,6 +15,7 @@ pub mod file;
 pub mod limits;
 pub mod lock;
 pub mod mapping;
+pub mod pagemap;
 pub mod process;
 pub mod processor;
 pub mod signal;

@@ -1,6 +1,6 @@
 //! What the `zpager` command and the agents inside the programs share: one
 //! mapping, [`Control`] and behind it [`Tables`], made by the command
-//! and mapped by every agent.
+//! and mapped by every agent; and of a run that is recorded another, [`Ring`].
 //!
 //! The command writes [`Settings`] before the first program starts; after that
 //! they never change. Everything else is atomics, each of which stands alone:
@@ -16,10 +16,12 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 mod counters;
 mod frames;
 mod processes;
+mod ring;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, Frames, Holds, Left, Tables};
 pub use processes::{MAX_PROCESSES, ProcessSlot, Processes, Request};
+pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
 
 /// First word of [`Control`].
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
@@ -38,6 +40,10 @@ pub const GIVE_BACK: usize = 0x7a70_6167;
 /// The value that travels with a queued SIGURG when another process of the run asks this one to
 /// bring pages in ([`Request`]).
 pub const BRING_IN: usize = GIVE_BACK + 1;
+
+/// The value that travels with a queued signal by which a thread of a process calls another one of
+/// the same process.
+pub const CALL_THREAD: usize = GIVE_BACK + 2;
 
 /// What the supervisor asks of a stopped thread when it enters an agent's image
 /// at [`Control::entry_offset`].
@@ -74,10 +80,12 @@ pub struct Settings {
     pub supervisor_pid: i32,
     /// The supervisor's descriptor of the swap file, or -1.
     pub store_fd: i32,
-    /// The supervisor's descriptor of the cluster map (one `u32` a cluster), or -1.
+    /// The supervisor's descriptor of the cluster map, and the processes' references behind it, or -1.
     pub clusters_fd: i32,
     /// The supervisor's descriptor of the agent's own shared object.
     pub agent_fd: i32,
+    /// The supervisor's descriptor of the [`Ring`] of a run that is recorded, or -1.
+    pub ring_fd: i32,
     /// Manage every program from its first instruction instead of when the budget comes near.
     pub from_start: u8,
     /// Lift pages by write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.
@@ -200,8 +208,9 @@ impl Control {
         size_of::<Control>() + frames::tables_bytes(budget_bytes)
     }
 
-    /// Gives back all that process `pid` had, and its slot, unless somebody else does that. The
-    /// process has ended, is about to, or has become another program.
+    /// Gives back all that process `pid` had of RAM, and its slot, unless somebody else does that.
+    /// The process has ended, is about to, or has become another program. What it has noted of the
+    /// store is the supervisor's to give back ([`Processes::free_left`]).
     pub fn retire(&self, tables: &Tables<'_>, slot: &ProcessSlot, pid: i32) {
         if !self.processes.begin_retiring(slot, pid) {
             return;
@@ -221,6 +230,9 @@ pub(crate) const NO_PROCESS: i32 = 0;
 
 /// Nor is this: the slot is being freed.
 pub(crate) const RETIRING: i32 = -1;
+
+/// Nor is this: the process is gone, but for what it has noted of the store.
+pub(crate) const LEFT: i32 = -2;
 
 /// Shorthand for the zero of a process id cell.
 pub(crate) const fn no_process() -> AtomicI32 {

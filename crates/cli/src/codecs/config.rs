@@ -102,7 +102,11 @@ fn check_pid(text: &str) -> Result<Source, Failure> {
     }
 }
 
-fn check_codecs(list: &str) -> Result<Vec<CodecId>, Failure> {
+/// The codecs of a list of names, each once.
+///
+/// # Errors
+/// The first that is not one.
+pub(crate) fn check_codecs(list: &str) -> Result<Vec<CodecId>, Failure> {
     let mut codecs = Vec::new();
     for name in list.split(',') {
         let codec = CodecId::from_name(name).ok_or_else(|| unknown_codec(name))?;

@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use crate::args::CodecsArguments;
 use crate::failure::{Failure, OrFail};
 use crate::run::stats_file;
+pub(crate) use config::check_codecs;
 use config::{Configuration, Source};
 use row::Row;
 use sample::Sample;

@@ -15,6 +15,7 @@ use super::histogram::Scale;
 use super::measure::Measured;
 use super::table::round_time;
 use crate::failure::{Failure, OrFail};
+use crate::picture::COLOURS;
 
 /// Size of the picture, in pixels of the viewer's choosing.
 const SIZE: (u32, u32) = (900, 1080);
@@ -37,23 +38,6 @@ const TITLE_CHARS: usize = 100;
 
 /// The share of the pages, in percent, at which a panel ends if a bucket has more.
 const HIGHEST_SHARE_MAX: f64 = 30.0;
-
-/// Colours of which the first eight differ also for the colour-blind (after Okabe and Ito 2008); further
-/// codecs take all again with a thin line.
-const COLOURS: [RGBColor; 12] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(140, 86, 75),
-    RGBColor(0, 0, 0),
-    RGBColor(150, 150, 150),
-    RGBColor(110, 60, 190),
-    RGBColor(190, 0, 60),
-    RGBColor(120, 130, 0),
-];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -93,7 +77,7 @@ fn draw_into(svg: &mut String, title: &str, results: &[Measured]) -> Drawn {
     Ok(())
 }
 
-/// The line of the codec with this number.
+/// The line of the codec with this number: where the colours are used up, thin ones begin again.
 fn style(number: usize) -> ShapeStyle {
     let width = if number < COLOURS.len() { 2 } else { 1 };
     COLOURS[number % COLOURS.len()].stroke_width(width)

@@ -37,6 +37,8 @@ pub(crate) struct Environment {
     pub(crate) from_start: Option<bool>,
     /// `ZPAGER_LIFT=copy`: lift pages as on kernels without `UFFDIO_MOVE`.
     pub(crate) lift_by_copy: bool,
+    /// `ZPAGER_RING`: words of the ring of a run that is recorded.
+    pub(crate) ring_words: Option<u64>,
 }
 
 impl Environment {
@@ -50,6 +52,7 @@ impl Environment {
             cache: variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home),
             from_start: variable("ZPAGER_FROM_START").map(|value| value != "0"),
             lift_by_copy: variable("ZPAGER_LIFT").is_some_and(|value| value == "copy"),
+            ring_words: variable("ZPAGER_RING").and_then(|value| value.to_str()?.parse().ok()),
         }
     }
 }

@@ -101,6 +101,7 @@ mod tests {
             store_fd: -1,
             clusters_fd: -1,
             agent_fd: -1,
+            ring_fd: -1,
             from_start: 0,
             lift_by_copy: 0,
             store_direct: 0,

@@ -13,6 +13,7 @@ mod enter;
 mod image;
 mod kernel;
 pub(crate) mod program;
+mod references;
 mod report;
 mod session;
 pub(crate) mod stats_file;
@@ -20,12 +21,15 @@ pub(crate) mod status;
 mod store_file;
 pub(crate) mod supervisor;
 
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use crate::args::RunArguments;
 use crate::failure::Failure;
-use config::{Configuration, Environment};
+use crate::trace::Recording;
+pub(crate) use config::{Configuration, Environment};
 use session::Session;
+use status::Exit;
 
 /// Runs the program and gives its exit status.
 ///
@@ -35,8 +39,24 @@ pub(crate) fn main(arguments: RunArguments) -> Result<ExitCode, Failure> {
     let configuration = Configuration::check(arguments, &Environment::of_this_process())?;
     let mut notices = report::Notices::new(configuration.quiet);
     kernel::check()?;
-    let session = Session::set_up(&configuration, &mut notices)?;
-    let ended = supervisor::run(&session, &configuration, &mut notices)?;
+    let session = Session::set_up(&configuration, None, &mut notices)?;
+    let ended = supervisor::run(&session, &configuration, &mut notices, None)?;
     report::finish(&session, &configuration, &ended)?;
     Ok(ended.exit.leave())
+}
+
+/// Runs the program, whose agents tell what they see through `ring`, and gives how it ended.
+///
+/// # Errors
+/// What keeps the program from being run, before it was started.
+pub(crate) fn record(
+    configuration: &Configuration,
+    ring: &impl AsFd,
+    recording: &mut Recording<'_>,
+) -> Result<Exit, Failure> {
+    let mut notices = report::Notices::new(configuration.quiet);
+    kernel::check()?;
+    let session = Session::set_up(configuration, Some(ring.as_fd()), &mut notices)?;
+    let ended = supervisor::run(&session, configuration, &mut notices, Some(recording))?;
+    Ok(ended.exit)
 }

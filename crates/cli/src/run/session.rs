@@ -7,7 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -37,19 +37,20 @@ pub(crate) struct Session {
     pub(crate) control: SharedControl,
     /// The budget and where it came from.
     pub(crate) budget: Budget,
-    /// The swap file, if there is one. Held for the agents, which open it through this process.
-    _store: Option<StoreFile>,
+    /// The swap file, if there is one. The agents open it through this process.
+    pub(crate) store: Option<StoreFile>,
     /// The agent's shared object.
     pub(crate) agent: OwnedFd,
 }
 
 impl Session {
-    /// Makes and opens everything.
+    /// Makes and opens everything. `ring` is that of a run that is recorded, and outlives the session.
     ///
     /// # Errors
     /// What could not be had.
     pub(crate) fn set_up(
         configuration: &Configuration,
+        ring: Option<BorrowedFd<'_>>,
         notices: &mut Notices,
     ) -> Result<Self, Failure> {
         let budget = budget::choose(configuration.memory)?;
@@ -67,11 +68,12 @@ impl Session {
             store_fd: descriptor(store.as_ref().map(|store| &store.file)),
             clusters_fd: descriptor(store.as_ref().map(|store| &store.clusters)),
             agent_fd: agent.as_raw_fd(),
+            ring_fd: ring.map_or(-1, |ring| ring.as_raw_fd()),
             from_start: from_start.into(),
             lift_by_copy: configuration.lift_by_copy.into(),
             store_direct: store.as_ref().is_some_and(|store| store.direct).into(),
         })?;
-        Ok(Session { control, budget, _store: store, agent })
+        Ok(Session { control, budget, store, agent })
     }
 
     /// The program's command, ready to be started with the agent in it.

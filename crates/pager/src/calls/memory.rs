@@ -185,6 +185,7 @@ impl Process {
             }
             at = page + 1;
         }
+        self.record_moved(&from, &to);
         self.forget(from.clone());
         if !self.manage(to.clone(), protection) {
             self.fail(EINVAL, to.start as usize * PAGE_BYTES);

@@ -51,11 +51,18 @@ pub(crate) struct Pieces {
 
 impl Process {
     pub(super) fn piece_bytes(&self) -> usize {
-        let part = self.control.settings.budget_bytes as usize / PIECE_PART;
+        // Of a run that is recorded every buffer is longer than what is resident.
+        let part = match self.recorder {
+            None => self.control.settings.budget_bytes as usize / PIECE_PART,
+            Some(_) => 0,
+        };
         part.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX) & !(PAGE_BYTES - 1)
     }
 
     pub(super) fn transfer_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        if let Some(outcome) = self.signal_read(thread, context) {
+            return outcome;
+        }
         let number = context.registers.rax as u32;
         let [fd, at, length, offset, _, flags] = context.registers.arguments();
         let names_offset =

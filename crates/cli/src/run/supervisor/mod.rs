@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
 
+pub(crate) use shares::is_gone;
 pub(crate) use tree::children_of;
 
 use super::config::Configuration;
@@ -27,6 +28,7 @@ use super::report::{Ended, Notices, PoolSeen};
 use super::session::Session;
 use super::status::Exit;
 use crate::failure::{Failure, OrFail};
+use crate::trace::Recording;
 use entries::Entries;
 use events::Told;
 use shares::Shares;
@@ -34,7 +36,7 @@ use signals::Signals;
 use tree::Tree;
 use watch::{Look, Watch};
 
-/// Starts the program and stays with it until it ends.
+/// Starts the program and stays with it until it ends, and records it if it is to be recorded.
 ///
 /// # Errors
 /// The program could not be started.
@@ -42,6 +44,7 @@ pub(crate) fn run(
     session: &Session,
     configuration: &Configuration,
     notices: &mut Notices,
+    mut recording: Option<&mut Recording<'_>>,
 ) -> Result<Ended, Failure> {
     // Descendants whose parent ends stay in the tree.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
@@ -51,7 +54,8 @@ pub(crate) fn run(
     let started = Instant::now();
     let program = start(session.command(&configuration.program, signals), configuration)?;
     let mut supervisor = Supervisor::new(session, entrance, notices);
-    let exit = supervisor.stay_with(program, signals);
+    let beside = || recording.as_mut().map(|recording| recording.step());
+    let exit = supervisor.stay_with(program, signals, beside);
     supervisor.told.tell(&session.control.events, supervisor.notices);
     Ok(Ended {
         exit,
@@ -116,14 +120,22 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits for signals and does what is due until the program ends.
-    fn stay_with(&mut self, program: pid_t, signals: Signals) -> Exit {
+    /// Waits for signals and does what is due until the program ends. `beside` does what is to be
+    /// done besides, and gives the time until it is called again, if it has anything to do.
+    fn stay_with(
+        &mut self,
+        program: pid_t,
+        signals: Signals,
+        mut beside: impl FnMut() -> Option<Duration>,
+    ) -> Exit {
         let mut due = Instant::now();
         loop {
             if Instant::now() >= due {
                 due = Instant::now() + self.step();
             }
-            if let Some(info) = signals.wait(due.saturating_duration_since(Instant::now())) {
+            let pause = beside().unwrap_or(Duration::MAX);
+            let pause = pause.min(due.saturating_duration_since(Instant::now()));
+            if let Some(info) = signals.wait(pause) {
                 signals::pass_on(&info, program);
             }
             if let Some(exit) = self.look_after(program) {
@@ -150,6 +162,9 @@ impl<'a> Supervisor<'a> {
             Phase::Watching | Phase::FromStart => None,
         };
         let pause = self.shares.step(control, &control.tables());
+        if let Some(store) = &self.session.store {
+            control.processes.free_left(|process, is_lent| store.give_back(process, is_lent));
+        }
         self.pool.look(&control.usage);
         self.told.tell(&control.events, self.notices);
         retry.map_or(pause, |retry| retry.min(pause))

@@ -84,7 +84,7 @@ fn ask(slot: &ProcessSlot) {
 }
 
 /// Whether a process has ended: it is not there, or it is a zombie without a living thread.
-fn is_gone(pid: pid_t) -> bool {
+pub(crate) fn is_gone(pid: pid_t) -> bool {
     let Ok(stat) = read_to_string(format!("/proc/{pid}/stat")) else { return true };
     let zombie = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
     zombie && std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count) <= 1
@@ -104,6 +104,7 @@ mod tests {
             store_fd: -1,
             clusters_fd: -1,
             agent_fd: -1,
+            ring_fd: -1,
             from_start: 0,
             lift_by_copy: 0,
             store_direct: 0,
