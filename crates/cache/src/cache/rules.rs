@@ -52,7 +52,7 @@ impl Rules {
                 _ => Pages::All,
             },
             layout: design.layout,
-            leaves_raw: is_default,
+            leaves_raw: design.leaving == Leaving::RawThenOldest,
             // A pool of fixed size may be shorter than a write that pays.
             write_bytes_min: if is_default { WRITE_BYTES_MIN } else { 1 },
             gathers: is_default,
