@@ -227,9 +227,9 @@ impl Process {
     fn begin_as_child(&mut self, thread: &mut Thread, shares_descriptors: bool) {
         self.pid = process::pid();
         self.slot = claim_slot(self.control, self.pid);
+        self.is_child = true;
         // Before anything is dropped: what this memory has noted so far is its parent's.
         self.note_references();
-        self.is_child = true;
         self.published = Published::default();
         count(&self.control.counters.managed_processes, 1);
         thread.pid = self.pid;

@@ -12,7 +12,7 @@ use zpager_cache::{Cache, Store};
 use zpager_codec::CodecId;
 use zpager_policy::{Clock, SLOTS, Sample, Sampler, Split};
 use zpager_store::{Clusters, References};
-use zpager_sys::file::{self, Fd};
+use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
@@ -327,14 +327,24 @@ fn open_store(control: &Control) -> Result<Option<Store<SwapFile>>, Errno> {
 }
 
 /// The table behind that map in which the process of a slot notes what it holds of the store;
-/// `None` where there is none, and what it holds when it is killed is lost to the run.
-fn open_references(control: &Control, slot: &ProcessSlot) -> Option<References<'static>> {
+/// `None` where there is none, and what it holds when it is killed is lost to the run. A child's
+/// takes the place of its parent's in its memory: it has no other that may not be the program's.
+fn open_references(
+    control: &Control,
+    slot: &ProcessSlot,
+    parents: Option<References<'static>>,
+) -> Option<References<'static>> {
     let settings = &control.settings;
     let process = control.processes.index_of(slot).filter(|_| settings.clusters_fd >= 0)?;
     let (offset, bytes) = References::place(settings.store_limit_bytes, process);
     let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR).ok()?;
     let is_there = map.length_bytes().is_ok_and(|length| length as u64 >= offset + bytes as u64);
-    let base = if is_there { map.map_shared_at(offset, bytes).ok() } else { None };
+    let base = match parents.map(|parents| parents.words().as_ptr() as usize) {
+        _ if !is_there => None,
+        None => map.map_shared_at(offset, bytes).ok(),
+        // SAFETY: mapped here by the parent, for a table as long, which this process uses no more.
+        Some(start) => unsafe { map.map_shared_over(offset, start, bytes) }.ok(),
+    };
     map.close();
     // SAFETY: within the file, by the lengths; the words are only ever used as atomics.
     let words: &'static [AtomicU32] =
@@ -420,10 +430,11 @@ impl Process {
 
     /// Has what is held of the store noted in the table of the process's slot, and in no other.
     pub(crate) fn note_references(&mut self) {
-        let before = self.cache.references().words();
-        // SAFETY: mapped by `open_references`, and used no more.
-        unsafe { file::unmap(before.as_ptr() as usize, size_of_val(before)) };
-        let references = open_references(self.control, self.slot);
+        let parents = self.is_child.then(|| self.cache.references());
+        let references = match parents {
+            Some(parents) if !parents.is_there() => None,
+            parents => open_references(self.control, self.slot, parents),
+        };
         self.slot.has_noted.store(references.is_some().into(), Relaxed);
         self.cache.note_references(references.unwrap_or(References::NONE));
     }

@@ -11,18 +11,6 @@ const EMFILE: Errno = Errno(24);
 /// `AT_FDCWD`.
 const HERE: usize = -100isize as usize;
 
-/// Takes away a mapping of a file, if there are any bytes of it.
-///
-/// # Safety
-/// The bytes are what one of [`Fd::map_shared`] and [`Fd::map_shared_at`] has mapped, or none, and
-/// nobody uses them any more.
-pub unsafe fn unmap(start: usize, bytes: usize) {
-    // SAFETY: the caller's promise.
-    if bytes > 0 && unsafe { checked(nr::__NR_munmap, [start, bytes]) }.is_ok() {
-        limits::own_changes(-(bytes as i64));
-    }
-}
-
 impl Fd {
     /// Opens `path`, which ends in a zero byte, close-on-exec.
     ///
@@ -146,6 +134,26 @@ impl Fd {
             limits::own_changes(-(bytes as i64));
         })?;
         Ok(base as *mut u8)
+    }
+
+    /// Maps `bytes` of the file from `offset`, shared, in the place of what is mapped at `start`.
+    ///
+    /// # Errors
+    /// The kernel's; nothing has changed.
+    ///
+    /// # Safety
+    /// `start..start + bytes` was mapped by [`Fd::map_shared_at`], and nobody uses it any more.
+    pub unsafe fn map_shared_over(
+        self,
+        offset: u64,
+        start: usize,
+        bytes: usize,
+    ) -> Result<*mut u8, Errno> {
+        let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
+        let flags = (nr::MAP_SHARED | nr::MAP_FIXED) as usize;
+        let arguments = [start, bytes, protection, flags, self.0 as usize, offset as usize];
+        // SAFETY: the caller's promise.
+        unsafe { checked(nr::__NR_mmap, arguments) }.map(|base| base as *mut u8)
     }
 
     /// Length of the file.
