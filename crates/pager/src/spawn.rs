@@ -9,6 +9,13 @@
 //!
 //! Spilled pages are counted once more before the fork, so that neither side can
 //! free what the other still needs (cervera's swap_map).
+//!
+//! A child that shares this memory and is killed, or runs another program, does not
+//! say so; its block and its holds are freed once the kernel says that it shares no
+//! more (kcmp(2)), at the latest when it has been waited for.
+//!
+//! Bad case: such a child that is killed while it is in the pager itself. The lock
+//! stays taken, and everybody else waits for it in vain.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -229,9 +236,9 @@ impl Process {
     fn begin_as_child(&mut self, thread: &mut Thread, shares_descriptors: bool) {
         self.pid = process::pid();
         self.slot = claim_slot(self.control, self.pid);
+        self.is_child = true;
         // Before anything is dropped: what this memory has noted so far is its parent's.
         self.note_references();
-        self.is_child = true;
         self.published = Published::default();
         count(&self.control.counters.managed_processes, 1);
         self.record_forked();

@@ -11,7 +11,7 @@ use std::boxed::Box;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::vec::Vec;
 use std::{ptr, vec};
 
@@ -19,7 +19,9 @@ use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, SpillError, State, S
 use zpager_codec::{CodecId, Page};
 use zpager_policy::{Design, DesignId, Settings, StoreLayout};
 use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
-use zpager_store::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Faulting, Memory, Place};
+use zpager_store::{
+    BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Faulting, Memory, Place, References,
+};
 
 /// Pages that the steps name, across the border of two leaves of the index.
 const FIRST_PAGE: PageNumber = (1 << 18) - 200;
@@ -160,6 +162,18 @@ fn clusters() -> Clusters<'static> {
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         Clusters::new(words)
     })
+}
+
+std::thread_local! {
+    /// Tables in which no process notes its references.
+    static TABLES: RefCell<Vec<References<'static>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where a process notes its references.
+fn take_table() -> References<'static> {
+    let make = || Box::leak((0..=CLUSTERS).map(|_| AtomicU32::new(0)).collect());
+    let free = TABLES.with_borrow_mut(Vec::pop);
+    free.unwrap_or_else(|| References::new(make()))
 }
 
 /// Times that a cache gathered what is alive in its store.
@@ -313,6 +327,14 @@ impl<'m> Process<'m> {
             Err(error) => assert!(self.faulty(), "{error:?} without a fault"),
         }
         assert!(before == self.entries(), "a page was moved");
+    }
+
+    /// Has another process use its table.
+    fn drop_table(&self) {
+        let table = self.cache.references();
+        assert!(table.words()[1..].iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        table.forget();
+        TABLES.with_borrow_mut(|tables| tables.push(table));
     }
 
     /// Whether the store went wrong before now.
@@ -545,11 +567,13 @@ impl Model<'_> {
                 self.processes.push(child);
                 self.forked = true;
                 self.run(alive);
+                self.processes[alive].cache.note_references(take_table());
             }
             Step::Flush => process.flush(),
             Step::Exit if alive > 1 => {
-                process.flush();
-                process.cache.unshare_spilled();
+                // By what it has noted, as others would do it for a process that was killed.
+                process.cache.give_back_spilled();
+                process.drop_table();
                 self.processes.swap_remove(self.running);
                 self.run(0);
             }
@@ -584,6 +608,7 @@ impl Model<'_> {
             process.cache.flush().expect("nothing to write");
             assert_eq!(process.cache.payload_bytes(), 0);
             assert_eq!(process.cache.index.next_known(0, FIRST_PAGE), None);
+            process.drop_table();
         }
         assert_eq!(self.clusters.used_clusters(), 0, "references that nobody has");
     }
@@ -600,7 +625,8 @@ pub(crate) fn run(setting: Setting, steps: impl IntoIterator<Item = Step>) {
     let store = Store { blocks: blocks_of_all, clusters };
     let design = design(setting.design, setting.codec);
     let cache = Cache::new(&memories, &design, setting.pool_bytes_max, Some(store));
-    let cache = Box::new(cache.expect("heap"));
+    let mut cache = Box::new(cache.expect("heap"));
+    cache.note_references(take_table());
     let first = Process { memory: 0, design, cache, blocks: &blocks, out: BTreeMap::new() };
     let processes = vec![first];
     let mut model = Model { memories: &memories, clusters, processes, running: 0, forked: false };
