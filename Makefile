@@ -7,8 +7,8 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 ZPAGER = target/release/zpager
 
-# The end-to-end tests that fit a quarter of an hour; test-long runs the others.
-END_TO_END = --lib $(addprefix --test ,cgroup codecs codecs_command command designs endings hazards leftovers programs sim store trace)
+# test-long runs those that are marked as ignored.
+END_TO_END = --lib $(addprefix --test ,cgroup codecs codecs_command command designs endings hazards leftovers programs sim store suites trace)
 
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 10
@@ -26,7 +26,6 @@ test: packages lint unit end-to-end fuzz bench-smoke
 
 test-long: packages build
 	$(CARGO) test --locked --package zpager-tests --no-fail-fast -- --ignored
-	$(CARGO) test --locked --package zpager-tests --no-fail-fast --test suites
 
 packages:
 	scripts/packages tests/packages

@@ -20,6 +20,7 @@ fuzz_target!(|data: &[u8]| {
         pool_bytes_max: (64 << 10) << (pool % 5),
         seed: seed.into(),
         one_in: (faults % 16).into(),
+        behind: faults >= 128,
     };
     let (steps, _) = steps.as_chunks();
     model::run(setting, steps.iter().take(STEPS_MAX).map(|bytes| Step::from_bytes(*bytes)));

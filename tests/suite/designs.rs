@@ -208,7 +208,7 @@ fn wrong_words_are_refused() {
 
 /// Random order over pages that shrink and pages that do not, and what became of them.
 fn run_design(name: &str, kind: &str, setup: Setup) -> Managed {
-    let job = victims::job("field").arguments(&["64", kind, "1"]);
+    let job = victims::job("field").arguments(["64", kind, "1"]);
     let managed = compare(&job, &setup.design(name));
     let stats = &managed.stats;
     assert!(stats.swapped_out_pages > 0 && stats.swapped_in_pages > 0, "{name}: {stats:?}");
@@ -274,7 +274,7 @@ fn designs_differ_as_they_say() {
 #[test]
 fn the_split_that_was_set_holds() {
     let pool_bytes = |split: &str| {
-        let job = victims::job("field").arguments(&["64", "words", "2"]);
+        let job = victims::job("field").arguments(["64", "words", "2"]);
         let setup = Setup::of_mib(16).start(Start::FirstInstruction).set(split);
         compare(&job, &setup).stats.peak_pool_bytes
     };
@@ -284,7 +284,7 @@ fn the_split_that_was_set_holds() {
 
 #[test]
 fn one_page_a_fault_is_one_page_a_fault() {
-    let job = victims::job("field").arguments(&["64", "words", "2"]);
+    let job = victims::job("field").arguments(["64", "words", "2"]);
     let setup = Setup::of_mib(16).start(Start::FirstInstruction);
     assert!(compare(&job, &setup).stats.prefetched_pages > 0);
     let setup = setup.set("default.read_ahead=1");

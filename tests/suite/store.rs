@@ -70,6 +70,16 @@ fn spilled_pages_are_shared_by_parent_and_child() {
     expect_spilled(&managed);
 }
 
+#[test]
+fn what_the_dead_held_is_free_again() {
+    let setup = Setup::of_mib(24).start(Start::FirstInstruction);
+    let managed = compare(&victims::job("leavers"), &setup);
+    let stats = &managed.stats;
+    assert!(stats.store.written_bytes > 400 * MIB, "too little was spilled: {stats:?}");
+    // A child and its own child at the same time, and what was claimed when one was killed.
+    assert!(stats.store.file_bytes < 160 * MIB, "the file grows with each: {stats:?}");
+}
+
 /// A run that may warn, and its statistics.
 fn warned(mut command: Command, directory: tempfile::TempDir, shown: String) -> (Outcome, Stats) {
     let stats_file = directory.path().join("stats");

@@ -1,4 +1,7 @@
-/* Guard pages (Linux 6.13) amid memory that leaves RAM, and below a stack that grows towards them. */
+/*
+ * Guard pages (Linux 6.13): installed early, amid memory that leaves RAM, and below a stack that
+ * grows towards them.
+ */
 #include "victim.h"
 #include <setjmp.h>
 
@@ -46,10 +49,42 @@ static void grow_down(uint64_t tag) {
     CHECK(munmap(area, AREA_PAGES * PAGE_BYTES) == 0);
 }
 
+#define EVERY 64ul
+#define RUN 8ul
+
+/* Guards that may be there before anybody manages the memory around them. */
+static char *install_early(void) {
+    char *area = pages_map(AREA_PAGES);
+    for (size_t page = EVERY - RUN; page < AREA_PAGES; page += EVERY)
+        if (madvise(area + page * PAGE_BYTES, RUN * PAGE_BYTES, MADV_GUARD_INSTALL) != 0)
+            return NULL;
+    return area;
+}
+
+/* Pages written in order up to the guards, and on behind them. */
+static void early_check(char *area, uint64_t tag) {
+    for (size_t page = 0; page < AREA_PAGES; page++)
+        if (page % EVERY < EVERY - RUN)
+            page_fill(area + page * PAGE_BYTES, tag + page);
+    for (int round = 0; round < 2; round++) {
+        for (size_t page = 0; page < AREA_PAGES; page++) {
+            if (page % EVERY < EVERY - RUN)
+                page_check(area + page * PAGE_BYTES, tag + page);
+            else
+                guarded_check(area + page * PAGE_BYTES);
+        }
+        press();
+    }
+    CHECK(munmap(area, AREA_PAGES * PAGE_BYTES) == 0);
+}
+
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
+    char *early = install_early();
     ballast_make(32);
     CHECK(signal(SIGSEGV, on_fault) != SIG_ERR);
+    if (early)
+        early_check(early, tag + 2 * AREA_PAGES);
     char *area = pages_map(AREA_PAGES);
     pages_fill(area, AREA_PAGES, tag);
     press();

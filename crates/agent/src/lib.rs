@@ -33,6 +33,7 @@ extern "C" fn begin() {
 
 /// A broken invariant ends the program at once: it could otherwise run on with wrong bytes.
 #[panic_handler]
-fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
-    zpager_pager::abandon()
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let (file, line) = info.location().map_or(("", 0), |place| (place.file(), place.line()));
+    zpager_pager::abandon(file, line)
 }

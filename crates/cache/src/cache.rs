@@ -7,8 +7,9 @@
 //! Out: a page is looked at for equal words, goes through the codec, and lies in
 //! the pool until it is the oldest. In: the bytes are decoded and freed; a page
 //! never has two copies. Incompressible pages lie raw in the pool and leave it
-//! first, as RAM gains nothing by holding them so. After many of them in a row the
-//! codec only samples what follows.
+//! first, as RAM gains nothing by holding them so; once there are many, more of them
+//! leave for the store at once. After many of them in a row the codec only samples
+//! what follows.
 //!
 //! Bad case: single compressible pages among many that are not.
 
@@ -18,27 +19,28 @@ mod lists;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use core::marker::PhantomData;
 
 use zpager_codec::{CodecId, PAGE_BYTES, Page, scratch_bytes};
-use zpager_policy::{Design, Lists, StoreLayout};
+use zpager_policy::{Design, Lists};
 use zpager_pool::{AnyPool, Handle, Pool, Space, SpaceSource};
 use zpager_store::{
-    Around, BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround,
-    ReadError, read_run,
+    Around, BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround, ReadError,
+    References, read_run,
 };
 
 use crate::coder::{Codecs, Coder};
 use crate::entry::{Entry, PageNumber, State};
 use crate::fills::Fills;
 use crate::held::Held;
-use crate::index::Index;
+use crate::index::{Index, PAGE_NUMBER_END};
 use crate::order::{Order, Ordered, Pages};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
-use gathering::Gathered;
 use rules::{Rules, reserve_pool};
+use writer::Writer;
 
 /// Pages in a row that do not shrink before not all are tried.
 const IN_VAIN_MAX: u32 = 32;
@@ -46,14 +48,14 @@ const IN_VAIN_MAX: u32 = 32;
 const TRY_EVERY: u32 = 8;
 /// Bytes of the pool for each entry that the order has room for.
 const POOL_BYTES_PER_ORDERED: usize = 32;
+/// Raw pages that the pool holds before others leave for the store at once: they may be all there are.
+const RAW_BYTES_KEPT: usize = 512 * 1024;
 /// Shortest write to the store.
 const WRITE_BYTES_MIN: usize = 128 * 1024;
 /// Longest read from the store.
 const READ_BYTES: usize = 128 * 1024;
 /// A cluster that is read around in takes at most this part of the pool's bound.
 const AROUND_PART: usize = 128;
-/// Most records of one write: so many of the shortest, 16 bytes each, are worth one.
-const RECORDS_MAX: usize = WRITE_BYTES_MIN / 16;
 /// Most pages of one read.
 const RUN_MAX: usize = 64;
 /// Spills not even tried after the store was found full, as looking for room costs a walk.
@@ -106,23 +108,41 @@ pub enum Lost {
     Corrupt,
 }
 
-/// What one write to the store moved.
+/// What went to the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spilled {
-    /// Pages that left RAM.
+pub struct Outgoing {
+    /// Pages that left for it. They are in RAM still until the write of their cluster has ended.
     pub pages: usize,
+    /// Writes, of which the last may go on.
+    pub writes: usize,
     /// Bytes written.
-    pub written_bytes: usize,
-    /// Where the write ends in the store.
+    pub bytes: usize,
+    /// Where the store ends, as far as this process knows.
     pub end_bytes: u64,
+    /// Why pages that were to leave at once are in the pool.
+    pub refused: Option<SpillError>,
 }
 
-/// Why nothing left for the store. All pages are where they were.
+impl Outgoing {
+    pub(crate) const NONE: Outgoing =
+        Outgoing { pages: 0, writes: 0, bytes: 0, end_bytes: 0, refused: None };
+
+    /// Adds what went there since.
+    pub(crate) fn add(&mut self, later: Outgoing) {
+        self.pages += later.pages;
+        self.writes += later.writes;
+        self.bytes += later.bytes;
+        self.end_bytes = later.end_bytes;
+        self.refused = self.refused.or(later.refused);
+    }
+}
+
+/// Why nothing was written to the store. Every page is where it was, or in RAM on its way there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpillError {
     /// There is no store.
     NoStore,
-    /// The pool holds too little for a write that pays.
+    /// The pool holds too little for a write that pays, or nothing has to be done.
     Nothing,
     /// The store may not grow further.
     Full,
@@ -157,14 +177,6 @@ impl Pause {
     }
 }
 
-/// A page on its way to the store, whose entry says already that it is there.
-#[derive(Clone, Copy)]
-struct Leaving {
-    page: PageNumber,
-    /// What the entry was, and is again if the write fails.
-    pooled: Entry,
-}
-
 /// The tiers of one process.
 pub struct Cache<M: SpaceSource, B, C = Codecs> {
     /// What is known of every page.
@@ -183,14 +195,11 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     /// What a codec wrote, before the pool takes it; then an object that lies in pieces in the pool.
     output: M::Space,
     store: Option<Store<B>>,
-    batch: M::Space,
-    leaving: M::Space,
+    writer: Writer<M::Space>,
     blocks: M::Space,
     /// A cluster that is read around in, where the pool may be large enough for that.
     around: Option<M::Space>,
     around_state: Around,
-    /// Where this process's writes and its parent's end.
-    end_bytes: u64,
     /// Pages in a row that did not shrink, or were not tried.
     in_vain: u32,
     /// What is held of each cluster.
@@ -199,10 +208,12 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     found: M::Space,
     waiting: Waiting,
     pause: Pause,
+    /// Whether clusters may be filled little by little.
+    keeps_buffers: bool,
+    /// Why the store did not take a page that was to leave at once.
+    refused: Option<SpillError>,
     /// Whether the codec's buffers hold RAM, and how much the store's do.
     has_coded: bool,
-    gathered_bytes_max: usize,
-    leaving_max: usize,
     read_bytes_max: usize,
     coder: PhantomData<C>,
 }
@@ -219,7 +230,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let order_bytes = pool_bytes_max / POOL_BYTES_PER_ORDERED * size_of::<u64>() + (1 << 20);
         let scratch_length =
             CodecId::ALL.iter().map(|&id| scratch_bytes(id)).max().unwrap_or(0).max(BLOCK_BYTES);
-        let leaving_bytes = RECORDS_MAX * size_of::<Leaving>();
         let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
         let held_bytes = Held::bytes_for(clusters).max(BLOCK_BYTES);
         let rules = Rules::new(design);
@@ -236,23 +246,24 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             scratch: source.reserve(scratch_length)?,
             output: source.reserve(2 * BLOCK_BYTES)?,
             store,
-            batch: source.reserve(CLUSTER_BYTES)?,
-            leaving: source.reserve(leaving_bytes)?,
+            writer: Writer::new(
+                [source.reserve(CLUSTER_BYTES)?, source.reserve(CLUSTER_BYTES)?],
+                design.layout,
+            ),
             blocks: source.reserve(READ_BYTES)?,
             around: match rules.reads_around && pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
                 true => Some(source.reserve(CLUSTER_BYTES)?),
                 false => None,
             },
             around_state: Around::NEW,
-            end_bytes: 0,
             in_vain: 0,
             held: Held::new(source.reserve(held_bytes)?),
             found: source.reserve(Waiting::BYTES)?,
             waiting: Waiting::default(),
             pause: Pause::NONE,
+            keeps_buffers: true,
+            refused: None,
             has_coded: false,
-            gathered_bytes_max: 0,
-            leaving_max: 0,
             read_bytes_max: 0,
             coder: PhantomData,
         })
@@ -261,24 +272,27 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// In a copy of the cache in another process: buffers are empty, and tables cost RAM of the
     /// process's own where they are written from now on.
     pub fn become_copy(&mut self) {
-        for buffer in [&self.scratch, &self.output, &self.batch, &self.leaving, &self.blocks] {
+        for buffer in [&self.scratch, &self.output, &self.blocks] {
             buffer.release(0, buffer.bytes());
         }
+        self.writer.trim(0);
         self.forget_around();
         self.has_coded = false;
-        (self.gathered_bytes_max, self.leaving_max, self.read_bytes_max) = (0, 0, 0);
+        self.read_bytes_max = 0;
         self.fills.become_copy();
         self.compressed.become_copy();
         self.raw.become_copy();
     }
 
-    /// Gives back those of the store's buffers that grew longer than `bytes_max`.
+    /// Whether clusters may be filled little by little, so that pages that do not shrink leave at
+    /// once, for which a buffer is kept.
+    pub fn keep_buffers(&mut self, keep: bool) {
+        self.keeps_buffers = keep;
+    }
+
+    /// Gives back those of the store's buffers that grew longer than `bytes_max` and hold nothing.
     pub fn trim_buffers(&mut self, bytes_max: usize) {
-        if self.gathered_bytes_max > bytes_max {
-            self.batch.release(0, self.batch.bytes());
-            self.leaving.release(0, self.leaving.bytes());
-            (self.gathered_bytes_max, self.leaving_max) = (0, 0);
-        }
+        self.writer.trim(bytes_max);
         if self.read_bytes_max > bytes_max {
             self.blocks.release(0, self.blocks.bytes());
             self.read_bytes_max = 0;
@@ -300,8 +314,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let pages = |bytes: usize| bytes.next_multiple_of(BLOCK_BYTES);
         let coding_bytes = scratch_bytes(self.rules.codec) + 2 * BLOCK_BYTES;
         pages(if self.has_coded { coding_bytes } else { 0 })
-            + pages(self.gathered_bytes_max)
-            + pages(self.leaving_max * size_of::<Leaving>())
+            + self.writer.held_bytes()
             + pages(self.read_bytes_max)
             + if self.around_state.holds() { CLUSTER_BYTES } else { 0 }
     }
@@ -377,11 +390,44 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 true => Placed::Compressed(len),
                 false => Placed::NoRoom,
             },
+            None if self.leave_raw(number, C::raw(page)) => Placed::Incompressible,
             None => match self.place(number, CodecId::Copy, C::raw(page)) {
                 true => Placed::Incompressible,
                 false => Placed::NoRoom,
             },
         }
+    }
+
+    /// Has a page that does not shrink leave for the store at once, as RAM gains nothing by holding
+    /// it; false where it is to stay, or the store does not take it.
+    fn leave_raw(&mut self, number: PageNumber, bytes: &[u8]) -> bool {
+        let is_due = self.rules.leaves_raw
+            && self.keeps_buffers
+            && self.pause.left == 0
+            && self.raw_bytes() + PAGE_BYTES > RAW_BYTES_KEPT;
+        let Some(store) = self.store.as_ref().filter(|_| is_due) else { return false };
+        match self.writer.push(store, bytes) {
+            Ok(place) => {
+                self.enter_spilled(number, CodecId::Copy, place);
+                true
+            }
+            Err(error) => {
+                self.pause.begin(error);
+                self.refused = Some(error);
+                false
+            }
+        }
+    }
+
+    fn enter_spilled(&mut self, number: PageNumber, codec: CodecId, place: Place) {
+        self.enter(number, State::Spilled { codec, place });
+        self.held.add(place);
+        self.writer.count_page();
+    }
+
+    /// What went to the store since the last call.
+    pub fn take_outgoing(&mut self) -> Outgoing {
+        Outgoing { refused: self.refused.take(), ..self.writer.take_outgoing() }
     }
 
     /// Whether the codec is worth its time: where page after page did not shrink, only some are tried.
@@ -550,19 +596,24 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 Err(lost) => failure = Some(lost),
             }
         };
-        let (blocks, clusters) = (&store.blocks, store.clusters);
+        let clusters = store.clusters;
         let transfer = match &self.around {
             Some(around) => {
                 // SAFETY: the space is this cache's alone.
                 let around = unsafe { bytes_mut(around, CLUSTER_BYTES) };
-                let state = self.around_state;
-                let around = ReadAround::new(blocks, clusters, self.end_bytes, around, state);
-                read_run(&around, clusters, &places[..count], buffer, each);
+                let (end_bytes, state) = (self.writer.end_bytes(), self.around_state);
+                let around = ReadAround::new(&store.blocks, clusters, end_bytes, around, state);
+                // A cluster that is not written yet is not to be read around in.
+                let blocks = self.writer.reading(&around);
+                read_run(&blocks, clusters, &places[..count], buffer, each);
                 let (state, transfer) = around.finish();
                 self.around_state = state;
                 transfer
             }
-            None => read_run(blocks, clusters, &places[..count], buffer, each),
+            None => {
+                let blocks = self.writer.reading(&store.blocks);
+                read_run(&blocks, clusters, &places[..count], buffer, each)
+            }
         };
         self.read_bytes_max = self.read_bytes_max.max(transfer.bytes.min(READ_BYTES));
         reads.reads += transfer.reads;
@@ -649,11 +700,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.compressed.iter().filter(waiting).map(Ordered::page)
     }
 
-    /// Writes the oldest pages of the pool to the store, in one write.
+    /// Has pages of the pool whose turn it is leave for the store, until a cluster is full and is
+    /// written; gives how many.
     ///
     /// # Errors
-    /// [`SpillError`]; all pages are then where they were.
-    pub fn spill(&mut self) -> Result<Spilled, SpillError> {
+    /// [`SpillError`].
+    pub fn spill(&mut self) -> Result<usize, SpillError> {
         let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
         if self.pause.left > 0 {
             self.pause.left -= 1;
@@ -662,74 +714,50 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         if self.pool.payload_bytes() < self.rules.write_bytes_min {
             return Err(SpillError::Nothing);
         }
-        let raw_first = self.raw_pages * PAGE_BYTES >= CLUSTER_BYTES
-            || self.compressed_pages * 2 < self.raw_pages;
-        // SAFETY: the buffers are this cache's alone.
-        let (buffer, leaving) = unsafe {
-            (
-                bytes_mut(&self.batch, CLUSTER_BYTES),
-                slice_mut::<Leaving>(&self.leaving, RECORDS_MAX),
-            )
-        };
-        let batch = Batch::begin(store.clusters, buffer).filter(|_| !self.is_virtual_store_full());
-        let Some(batch) = batch else {
+        if !self.writer.fits(PAGE_BYTES) {
+            self.finish_batch()?;
+        } else if self.is_virtual_store_full() || self.writer.open(store).is_none() {
             self.pause.begin(SpillError::Full);
             return Err(SpillError::Full);
-        };
-        // SAFETY: the buffers are this cache's alone.
-        let (scratch, [plain, pieces]) =
-            unsafe { (bytes_mut(&self.scratch, self.scratch.bytes()), outputs(&self.output)) };
-        let layout = self.rules.layout;
-        self.has_coded |= layout != StoreLayout::Packed;
-        let mut gathered =
-            Gathered { batch, leaving, count: 0, start_bytes: 0, layout, plain, pieces, scratch };
-        if let Some(buffers) = self.pool.buffers_mut() {
-            gathered.take_cleaned::<C, M>(&mut self.compressed, &mut self.index, buffers);
-        } else {
-            for raw in [raw_first, !raw_first] {
-                if gathered.batch.used_bytes() < self.rules.write_bytes_min {
-                    let order = if raw { &mut self.raw } else { &mut self.compressed };
-                    gathered.take_oldest::<C, M>(order, &mut self.index, &self.pool);
-                }
-            }
         }
-        let Gathered { batch, leaving, count, start_bytes, .. } = gathered;
-        self.gathered_bytes_max = self.gathered_bytes_max.max(batch.used_bytes());
-        self.leaving_max = self.leaving_max.max(count);
-        let outcome = if batch.used_bytes() < self.rules.write_bytes_min {
-            batch.abandon();
-            Err(SpillError::Nothing)
-        } else {
-            batch.finish(&store.blocks).map_err(SpillError::Io)
-        };
-        match outcome {
-            Ok(written_bytes) => {
+        let gathered = self.gather_leaving().inspect_err(|_| self.end_cleaning())?;
+        if self.writer.open_bytes() >= self.rules.write_bytes_min {
+            self.finish_batch().inspect_err(|_| self.end_cleaning())?;
+        }
+        if self.pool.should_compact() {
+            self.compact();
+        }
+        if gathered > 0 { Ok(gathered) } else { Err(SpillError::Nothing) }
+    }
+
+    /// Writes the open batch.
+    fn finish_batch(&mut self) -> Result<(), SpillError> {
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        match self.writer.finish(store) {
+            Ok(()) => {
                 self.pause = Pause::NONE;
-                leaving[..count].iter().for_each(|left| self.arrive(left));
-                if self.pool.should_compact() {
-                    self.compact();
-                }
-                let end_bytes = start_bytes + written_bytes as u64;
-                self.end_bytes = self.end_bytes.max(end_bytes);
-                Ok(Spilled { pages: count, written_bytes, end_bytes })
+                Ok(())
             }
             Err(error) => {
-                leaving[..count].iter().for_each(|left| self.stay(*left));
-                self.end_cleaning();
-                if let SpillError::Io(_) = error {
-                    self.pause.begin(error);
-                }
-                Err(error)
+                self.pause.begin(SpillError::Io(error));
+                Err(SpillError::Io(error))
             }
         }
     }
 
-    /// A page has been written: it leaves the pool.
-    fn arrive(&mut self, left: &Leaving) {
-        self.leave_pool(left.pooled);
-        if let State::Spilled { place, .. } = self.index.get(left.page).state() {
-            self.held.add(place);
-        }
+    /// Has everything that left for the store be there.
+    ///
+    /// # Errors
+    /// [`SpillError::Io`]; what is not there stays in RAM, and nothing is lost.
+    pub fn flush(&mut self) -> Result<(), SpillError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let flushed = self.writer.flush(store).map_err(SpillError::Io);
+        flushed.inspect_err(|&error| self.pause.begin(error))
+    }
+
+    /// The clusters that are on their way to the store; each has a reference more than its records.
+    pub fn unwritten_clusters(&self) -> impl Iterator<Item = u32> {
+        self.writer.unwritten()
     }
 
     /// Frees what a page whose entry was `pooled` took of the pool.
@@ -741,36 +769,57 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
     }
 
-    /// After a failed write: the page waits behind the others, so that the same write is not tried again at once.
-    fn stay(&mut self, left: Leaving) {
-        if let State::Compressed { codec, len, handle } = left.pooled.state() {
-            self.lists.left(left.pooled.list());
-            let lined_up = self.line_up(left.page, codec, len, handle);
-            assert!(lined_up, "its place in the order was taken from it a moment ago");
-        }
+    /// Counts every reference of this cache to the store once more, for a child that gets a copy of
+    /// it. [`Cache::flush`] was called.
+    pub fn share_spilled(&self) {
+        self.each_reference(|store, cluster| store.clusters.add_reference(cluster));
     }
 
-    /// Counts one more reference to every spilled page of `from..end`, for a child that gets a copy of this cache.
-    pub fn share_spilled(&self, from: PageNumber, end: PageNumber) {
-        self.each_spilled(from, end, |store, place| store.clusters.add_reference(place.cluster()));
-    }
-
-    /// Takes the references of [`Self::share_spilled`], or this cache's own at its end, away.
-    pub fn unshare_spilled(&self, from: PageNumber, end: PageNumber) {
-        self.each_spilled(from, end, |store, place| {
-            store.clusters.drop_reference(place.cluster(), &store.blocks);
+    /// Takes the references of [`Self::share_spilled`] away where no child came to be.
+    pub fn unshare_spilled(&self) {
+        self.each_reference(|store, cluster| {
+            store.clusters.drop_reference(cluster, &store.blocks);
         });
     }
 
-    fn each_spilled(&self, from: PageNumber, end: PageNumber, act: impl Fn(&Store<B>, Place)) {
+    /// Has the references to spilled pages noted where others can give them back. A child has to
+    /// do so before it uses its copy.
+    pub fn note_references(&mut self, references: References<'static>) {
+        self.held.note_in(references);
+    }
+
+    /// Where they are noted.
+    pub fn references(&self) -> References<'static> {
+        self.held.noted()
+    }
+
+    /// Gives all references to the store back: the cache is not used any more.
+    pub fn give_back_spilled(&mut self) {
         let Some(store) = &self.store else { return };
-        let mut at = from;
-        while let Some(page) = self.index.next_known(at, end) {
+        // Nothing else may write to a cluster while a write to it goes on; what failed is of no
+        // use any more.
+        let _ = self.writer.settle(store);
+        let noted = self.held.noted();
+        if noted.is_there() {
+            noted.give_back(store.clusters, &store.blocks);
+            self.writer.unwritten().for_each(|cluster| {
+                store.clusters.drop_reference(cluster, &store.blocks);
+            });
+        } else {
+            self.unshare_spilled();
+        }
+    }
+
+    fn each_reference(&self, act: impl Fn(&Store<B>, u32)) {
+        let Some(store) = &self.store else { return };
+        let mut at = 0;
+        while let Some(page) = self.index.next_known(at, PAGE_NUMBER_END) {
             if let State::Spilled { place, .. } = self.index.get(page).state() {
-                act(store, place);
+                act(store, place.cluster());
             }
             at = page + 1;
         }
+        self.writer.unwritten().for_each(|cluster| act(store, cluster));
     }
 }
 

@@ -19,7 +19,7 @@ mod arrivals;
 mod residents;
 mod room;
 
-use zpager_policy::{Design, Replacement, Sampler, Size, WINDOW_MAX};
+use zpager_policy::{Design, PoolKind, Replacement, Sampler, Size, WINDOW_MAX};
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
@@ -63,6 +63,9 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
     spill_ticks: u64,
     /// Most pages that one fault brings in.
     window_max: u64,
+    /// A cell of the pool, and by how much an adaptive pool is to become smaller.
+    cell_bytes: usize,
+    shrink_bytes: usize,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
@@ -82,6 +85,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             size: design.size,
             spill_ticks: 0,
             window_max: window_max.min(design.read_ahead_pages as u64),
+            cell_bytes: match design.pool {
+                PoolKind::Cells(pages) => pages * PAGE_BYTES as usize,
+                _ => PAGE_BYTES as usize,
+            },
+            shrink_bytes: 0,
         };
         engine.limit_pool(true);
         engine

@@ -143,10 +143,12 @@ impl Entry {
         CodecId::try_from(number).expect("an entry names a codec that exists")
     }
 
-    /// The same entry of a page in RAM with another history.
+    /// The same entry with another history; of a spilled page, whose place takes the room, the same.
     #[must_use]
     pub fn with_history(self, history: History) -> Entry {
-        debug_assert!(self.0 & ((1 << TAG_BITS) - 1) != SPILLED, "its place takes the room");
+        if self.0 & ((1 << TAG_BITS) - 1) == SPILLED {
+            return self;
+        }
         let bits = u64::from(history.left % History::TIMES) << LEFT_AT
             | u64::from(history.heat.min(History::HEAT_MAX)) << HEAT_AT;
         Entry(self.0 & !HISTORY | bits)
@@ -249,6 +251,13 @@ mod tests {
             prop_assert_eq!(said(entry), (of(handle), mark, history, list));
             let entry = entry.at(moved);
             prop_assert_eq!(said(entry), (of(moved), mark, history, list));
+        }
+
+        #[test]
+        fn a_spilled_page_has_none(raw in 0u64..1 << Place::BITS, left in 0..History::TIMES) {
+            let state = State::Spilled { codec: CodecId::Copy, place: Place::from_raw(raw) };
+            let entry = Entry::new(state).with_history(History { left, heat: 1 });
+            prop_assert_eq!((entry.state(), entry.history()), (state, History::default()));
         }
 
         #[test]

@@ -2,13 +2,15 @@
 //! how many bytes they take.
 //!
 //! The store's own count is of all processes; where the two are equal, no
-//! relative has a record in the cluster, and whoever holds them may move them.
+//! relative has a record in the cluster, and whoever holds them may move them. The
+//! records are noted for others to see, too, after they were counted in the store
+//! and before they are not any more ([`References`]).
 //!
 //! One 32-bit word a cluster: its records (15 bits), the 8-byte grains that they
 //! take (16 bits), and a mark for whoever goes through them.
 
 use zpager_pool::Space;
-use zpager_store::{CLUSTER_BYTES, Place};
+use zpager_store::{CLUSTER_BYTES, Place, References};
 
 const GRAIN_BYTES: usize = 8;
 const GRAINS: u32 = (1 << 16) - 1;
@@ -25,6 +27,7 @@ pub(crate) struct Held<S> {
     clusters: usize,
     records: usize,
     bytes: u64,
+    noted: References<'static>,
 }
 
 impl Held<()> {
@@ -37,7 +40,7 @@ impl Held<()> {
 impl<S: Space> Held<S> {
     /// Nothing held, in `space`, which has room for all clusters.
     pub(crate) fn new(space: S) -> Self {
-        Held { space, end: 0, clusters: 0, records: 0, bytes: 0 }
+        Held { space, end: 0, clusters: 0, records: 0, bytes: 0, noted: References::NONE }
     }
 
     fn word(&mut self, cluster: u32) -> &mut u32 {
@@ -46,9 +49,26 @@ impl<S: Space> Held<S> {
         unsafe { &mut *self.space.base().cast::<u32>().add(cluster as usize) }
     }
 
-    /// RAM of the words in use.
+    /// Has what is held noted there from now on, and all that is held already.
+    pub(crate) fn note_in(&mut self, noted: References<'static>) {
+        self.noted = noted;
+        for cluster in 0..self.end {
+            let records = self.records(cluster);
+            if records > 0 {
+                noted.note(cluster, records);
+            }
+        }
+    }
+
+    /// Where it is noted.
+    pub(crate) fn noted(&self) -> References<'static> {
+        self.noted
+    }
+
+    /// RAM of the words in use, and of as many where they are noted.
     pub(crate) fn metadata_bytes(&self) -> usize {
-        (self.end as usize * size_of::<u32>()).next_multiple_of(PAGE_BYTES)
+        let words_bytes = (self.end as usize * size_of::<u32>()).next_multiple_of(PAGE_BYTES);
+        if self.noted.is_there() { 2 * words_bytes } else { words_bytes }
     }
 
     /// One past the highest cluster that was ever held.
@@ -61,9 +81,10 @@ impl<S: Space> Held<S> {
         self.clusters
     }
 
-    /// Whether less than half of the clusters held is taken by what is held of them.
-    pub(crate) fn is_sparse(&self) -> bool {
-        self.bytes * 2 < (self.clusters * CLUSTER_BYTES) as u64
+    /// Whether less than half of the clusters held is taken by what is held of them, and by
+    /// `unfilled_bytes` that will be.
+    pub(crate) fn is_sparse(&self, unfilled_bytes: usize) -> bool {
+        (self.bytes + unfilled_bytes as u64) * 2 < (self.clusters * CLUSTER_BYTES) as u64
     }
 
     /// One record more.
@@ -76,6 +97,7 @@ impl<S: Space> Held<S> {
         self.records += 1;
         self.bytes += place.record_bytes() as u64;
         self.end = self.end.max(place.cluster() + 1);
+        self.note(place.cluster());
     }
 
     /// One record less.
@@ -88,6 +110,12 @@ impl<S: Space> Held<S> {
         self.clusters -= usize::from(was_last);
         self.records -= 1;
         self.bytes -= place.record_bytes() as u64;
+        self.note(place.cluster());
+    }
+
+    fn note(&mut self, cluster: u32) {
+        let records = self.records(cluster);
+        self.noted.note(cluster, records);
     }
 
     /// Records held of all clusters.

@@ -22,7 +22,7 @@ mod held;
 mod index;
 mod order;
 
-pub use cache::{Cache, Cleaned, Lost, Placed, Reads, SpillError, Spilled, Store};
+pub use cache::{Cache, Cleaned, Lost, Outgoing, Placed, Reads, SpillError, Store};
 pub use coder::{Codecs, Coder};
 pub use engine::{BATCH_PAGES, Came, Departed, Engine, Leavers, Run, Written};
 pub use entry::{Entry, History, PageNumber, State};

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use model::{Content, Setting, Step};
 use proptest::prelude::*;
-use zpager_cache::{Cache, Entry, PageNumber, Placed, State, Store};
+use zpager_cache::{Cache, Entry, PageNumber, Placed, SpillError, State, Store};
 use zpager_codec::{CodecId, Page};
 use zpager_policy::DesignId;
 use zpager_pool::Heap;
@@ -21,13 +21,14 @@ fn settings() -> impl Strategy<Value = Setting> {
     let pool_bytes_max = prop::sample::select(vec![64usize << 10, 1 << 20]);
     let one_in = prop_oneof![Just(0), 2u64..20];
     let design = prop::sample::select(DesignId::ALL.to_vec());
-    (design, codec, pool_bytes_max, any::<u64>(), one_in).prop_map(
-        |(design, codec, pool_bytes_max, seed, one_in)| Setting {
+    (design, codec, pool_bytes_max, any::<u64>(), one_in, any::<bool>()).prop_map(
+        |(design, codec, pool_bytes_max, seed, one_in, behind)| Setting {
             design,
             codec,
             pool_bytes_max,
             seed,
             one_in,
+            behind,
         },
     )
 }
@@ -83,13 +84,8 @@ fn random() -> impl FnMut(u64) -> u64 {
 fn a_page_at_its_old_place_leaves_once() {
     let out = Step::SwapOut { from: 0, count: 40, kind: 3 };
     let back = Step::SwapIn { from: 0, count: 40 };
-    let setting = Setting {
-        design: DesignId::Default,
-        codec: CodecId::Lz4,
-        pool_bytes_max: MIB,
-        seed: 0,
-        one_in: 0,
-    };
+    let (design, codec) = (DesignId::Default, CodecId::Lz4);
+    let setting = Setting { design, codec, pool_bytes_max: MIB, seed: 0, one_in: 0, behind: false };
     model::run(setting, [out, back, out, back, out, Step::Spill]);
     let there = Step::Rename { from: 0, to: 100, count: 40 };
     let and_back = Step::Rename { from: 100, to: 0, count: 40 };
@@ -113,15 +109,11 @@ fn what_is_gathered_is_what_it_was() {
         Step::Spill,
         Step::SwapIn { from: 0, count: 3 },
     ];
+    let (design, codec) = (DesignId::Default, CodecId::Lz4);
     for seed in 0..10 {
+        let behind = seed % 2 == 1;
         for (kind, one_in) in [(noise, 0), (mixed, 0), (noise, 3), (mixed, 6)] {
-            let setting = Setting {
-                design: DesignId::Default,
-                codec: CodecId::Lz4,
-                pool_bytes_max: MIB,
-                seed,
-                one_in,
-            };
+            let setting = Setting { design, codec, pool_bytes_max: MIB, seed, one_in, behind };
             let steps =
                 |between: &[Step]| [&fill(kind)[..], &holes[..], between, &more[..]].concat();
             model::run(setting, steps(&[]));
@@ -171,8 +163,10 @@ fn metadata_and_waste_stay_small_under_churn() {
         if step % 100 == 99 {
             let pooled_pages = is_out.iter().filter(|out| **out).count();
             let metadata_bytes = cache.metadata_bytes() - empty_bytes;
-            // What is stale in the order costs up to 4096 words beside.
-            let allowed_bytes = index_bytes + pooled_pages * 16 + 4096 * 8 + 4 * 4096;
+            // What is stale in the order costs up to 4096 words beside, and pages that do not
+            // shrink are on their way to the store in two buffers.
+            let allowed_bytes =
+                index_bytes + pooled_pages * 16 + 4096 * 8 + 4 * 4096 + 2 * CLUSTER_BYTES;
             assert!(metadata_bytes <= allowed_bytes, "{metadata_bytes} for {pooled_pages} pages");
         }
         if step % 1000 == 999 && cache.payload_bytes() > 8 * MIB {
@@ -191,7 +185,8 @@ fn metadata_and_waste_stay_small_under_churn() {
     }
     cache.index.release_absent(0, PAGES.next_multiple_of(512));
     // The pool keeps what describes its pages, 8 bytes each.
-    assert!(cache.metadata_bytes() <= empty_bytes + held / 256 + 4096 * 8 + 4 * 4096);
+    let allowed_bytes = empty_bytes + held / 256 + 4096 * 8 + 4 * 4096 + 2 * CLUSTER_BYTES;
+    assert!(cache.metadata_bytes() <= allowed_bytes);
     assert_eq!(cache.payload_bytes(), 0);
 }
 
@@ -215,7 +210,7 @@ fn a_spilled_pool_is_as_dense_as_before() {
 /// Pages of some ten bytes each: a write of them takes more records than any other.
 #[test]
 fn the_shortest_pages_leave_too() {
-    for codec in CodecId::ALL {
+    for codec in CodecId::ALL.into_iter().filter(|&codec| codec != CodecId::Copy) {
         let mut cache = cache(codec, 8 * MIB, 80);
         let page = Content { kind: 2, seed: 5 }.page();
         let mut number = 0;
@@ -223,42 +218,65 @@ fn the_shortest_pages_leave_too() {
             swap_out(&mut cache, number, &page);
             number += 1;
         }
-        assert!(cache.spill().expect("enough for a write").written_bytes >= 128 * 1024);
+        cache.spill().expect("enough for a write");
+        assert!(cache.take_outgoing().bytes >= 128 * 1024);
         for number in 0..number {
             assert!(swap_in(&mut cache, number).0 == page.0);
         }
     }
 }
 
-/// Pages of which neither the raw nor the others are enough for a write.
+/// Pages of which neither the raw nor the others are enough for a write, once the store has room
+/// again that refused the raw ones.
 #[test]
 fn raw_and_compressed_pages_leave_together() {
+    const FILL: u64 = 128 + (CLUSTER_BYTES / 4104) as u64;
     let mut cache = cache(CodecId::Lz4, MIB, 1);
-    for number in 0..30 {
+    for number in 0..FILL + 30 {
         swap_out(&mut cache, number, &Content { kind: 3, seed: number }.page());
     }
-    for number in 30..60 {
+    for number in FILL + 30..FILL + 60 {
         swap_out(&mut cache, number, &heap_page(number));
     }
+    assert_eq!(cache.take_outgoing().refused, Some(SpillError::Full));
+    assert!(cache.raw_bytes() >= 158 * 4096);
     assert!(cache.payload_bytes() >= 128 * 1024);
-    cache.spill().expect("enough for a write");
+    (0..FILL).for_each(|number| cache.forget(number));
+    assert!(cache.spill().expect("enough for a write") > 30);
+}
+
+/// What does not shrink leaves at once, and comes back from wherever its cluster is by then.
+#[test]
+fn many_pages_that_do_not_shrink_take_no_pool() {
+    let mut cache = cache(CodecId::Lz4, MIB, 4);
+    let content = |seed| Content { kind: 3, seed }.page();
+    for number in 0..328 {
+        assert_eq!(swap_out(&mut cache, number, &content(number)), Placed::Incompressible);
+    }
+    assert_eq!((cache.pool_bytes(), cache.unwritten_clusters().count()), (MIB / 2, 1));
+    let written = cache.take_outgoing();
+    assert_eq!((written.pages, written.writes, written.refused), (200, 3, None));
+    for number in (0..328).rev() {
+        assert!(swap_in(&mut cache, number).0 == content(number).0);
+    }
+    cache.flush().expect("nothing is left to write");
+    assert_eq!(cache.take_outgoing().writes, 0);
 }
 
 /// Room that the program makes is used at once.
 #[test]
 fn a_full_store_that_is_emptied_takes_more() {
     let mut cache = cache(CodecId::Copy, 4 * MIB, 2);
-    for number in 0..200 {
-        swap_out(&mut cache, number, &Content { kind: 3, seed: number }.page());
-    }
-    cache.spill().expect("room");
-    cache.spill().expect("room");
+    let fill = |cache: &mut Cache<Heap, Memory>| {
+        for number in 0..400 {
+            swap_out(cache, number, &Content { kind: 3, seed: number }.page());
+        }
+        cache.take_outgoing()
+    };
+    assert_eq!(fill(&mut cache).refused, Some(SpillError::Full));
     cache.spill().expect_err("full");
-    (0..200).for_each(|number| cache.forget(number));
-    for number in 0..64 {
-        swap_out(&mut cache, number, &Content { kind: 3, seed: number }.page());
-    }
-    cache.spill().expect("room again");
+    (0..400).for_each(|number| cache.forget(number));
+    assert!(fill(&mut cache).pages > 100);
 }
 
 /// Pages that come and go at random leave holes in every cluster: the store does not grow for them.
@@ -279,17 +297,18 @@ fn a_store_with_holes_is_used_again() {
             swap_out(&mut cache, number, &Content { kind: 3, seed: step }.page());
             *content = Some(step);
         }
-        while cache.payload_bytes() > 2 * MIB {
-            if let Ok(cleaned) = cache.clean() {
-                cleaned_pages += cleaned.pages;
-                end_bytes = end_bytes.max(cleaned.end_bytes);
-            }
-            end_bytes = end_bytes.max(cache.spill().expect("room").end_bytes);
+        let written = cache.take_outgoing();
+        end_bytes = written.end_bytes;
+        if written.writes > 0 {
+            cleaned_pages += cache.clean().map_or(0, |cleaned| cleaned.pages);
         }
     }
-    // About half of the pages are out, and some of those in the pool.
+    // About half of the pages are out.
     let live_bytes = PAGES * 4104 / 2;
-    assert!(cleaned_pages > 0 && end_bytes < live_bytes * 3, "{end_bytes} bytes for {live_bytes}");
+    assert!(
+        cleaned_pages > 0 && end_bytes < live_bytes * 7 / 2,
+        "{end_bytes} bytes for {live_bytes}"
+    );
     for (number, content) in (0..).zip(contents) {
         if let Some(seed) = content {
             assert!(swap_in(&mut cache, number).0 == Content { kind: 3, seed }.page().0);
@@ -344,7 +363,7 @@ fn a_virtual_store_has_an_end() {
         assert!(cache.index.set(number, Entry::new(State::Resident { turn: 0, frame: 0 })));
         assert!(matches!(cache.swap_out(number, &page), Placed::Compressed(..400)));
         if number % 96 == 95 {
-            spilled_pages += cache.spill().map_or(0, |spilled| spilled.pages);
+            spilled_pages += cache.spill().unwrap_or(0);
         }
     }
     assert!((192..192 + 96).contains(&spilled_pages), "{spilled_pages}");

@@ -101,9 +101,12 @@ impl Process {
 
     /// Gives back the buffers that grew, where many processes would have one each.
     pub(crate) fn trim_buffers(&mut self) {
-        if self.control.processes.count() <= PROCESSES_FEW {
+        let are_few = self.control.processes.count() <= PROCESSES_FEW;
+        self.engine.cache.keep_buffers(are_few);
+        if are_few {
             return;
         }
+        self.flush_store();
         if self.incoming_pages_max > BUFFER_PAGES_MAX {
             self.incoming.release(0, self.incoming_pages_max * PAGE_BYTES);
             self.incoming_pages_max = 0;

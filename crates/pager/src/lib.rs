@@ -16,6 +16,7 @@ mod fault;
 mod hold;
 mod maps;
 mod own;
+mod parked;
 mod process;
 mod record;
 mod regions;
@@ -31,7 +32,8 @@ mod unmanage;
 pub use assembly::enter;
 pub use start::{Image, load};
 
-/// Ends the program because an invariant does not hold.
-pub fn abandon() -> ! {
+/// Ends the program because an invariant, looked at in `file`, does not hold.
+pub fn abandon(file: &str, line: u32) -> ! {
+    start::note_defect(file, line);
     fault::die()
 }

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Blocks, Errno};
 use zpager_sys::PAGE_BYTES;
+use zpager_sys::aio::Writes;
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal;
@@ -157,7 +158,28 @@ fn frame(word: u32) -> Option<Frame> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SwapFile(pub(crate) Fd);
 
+/// This process's writes to the swap file.
+static WRITES: Writes = Writes::new();
+
+impl SwapFile {
+    /// In a forked child: no write goes on, and the parent's way of writing is not there.
+    pub(crate) fn become_copy() {
+        WRITES.forget();
+    }
+}
+
 impl Blocks for SwapFile {
+    unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
+        // SAFETY: the caller's promise; one write goes on at a time.
+        match unsafe { WRITES.begin(self.0, offset_bytes, data) } {
+            Ok(goes_on) => Ok(goes_on),
+            // Refused or failed: the plain way tells why, or does it.
+            Err(_) => self.write_at(offset_bytes, data).map(|()| false),
+        }
+    }
+    fn settle(&self) -> Result<(), Errno> {
+        WRITES.settle().map_err(|error| Errno(error.0))
+    }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         let outcome = self.0.write_all_at(offset_bytes, data);
         if outcome == Err(EFBIG) {

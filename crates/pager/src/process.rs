@@ -7,12 +7,13 @@ use zpager_codec::Page;
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::lock::Lock;
 use zpager_sys::mapping::Mapping;
-use zpager_sys::signal::{Action, SIGNALS};
+use zpager_sys::signal::{Action, Mask, SIGNALS};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_wire::{Control, EventKind, ProcessSlot, Tables};
 
 use crate::account::Published;
 use crate::own::{Own, SwapFile};
+use crate::parked::Parked;
 use crate::record::Recorder;
 use crate::regions::Regions;
 use crate::start::Image;
@@ -76,6 +77,10 @@ pub(crate) struct Process {
     pub(crate) zeros: Mapping,
     /// What the program asked of each signal; the kernel has ours.
     pub(crate) actions: [Action; SIGNALS + 1],
+    /// Signals of ours that were sent to the process while all of its threads blocked them.
+    pub(crate) parked: Parked,
+    /// Those of them that the program reads from descriptors.
+    pub(crate) fd_signals: Mask,
     /// End of the program's data segment.
     pub(crate) program_break: usize,
     /// Descriptors whose position was set to an address of managed memory, each in the place that

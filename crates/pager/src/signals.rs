@@ -19,10 +19,11 @@ use zpager_sys::signal::{
     SIGURG, fpstate_bytes, only,
 };
 use zpager_sys::{Errno, process};
-use zpager_wire::{BRING_IN, GIVE_BACK};
+use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
 
 use crate::assembly::restorer;
 use crate::calls;
+use crate::parked::CARRIER;
 use crate::process::Process;
 use crate::stubs::{self, At};
 use crate::threads::Thread;
@@ -66,14 +67,15 @@ pub(crate) fn take_over(actions: &mut [Action; SIGNALS + 1]) -> Result<(), Errno
     Ok(())
 }
 
-fn is_handler(action: &Action) -> bool {
+pub(crate) fn is_handler(action: &Action) -> bool {
     action.handler != SIG_DFL && action.handler != SIG_IGN
 }
 
-fn install(signal: u32, asked: &Action) -> Result<(), Errno> {
+/// Has the kernel call the pager for a signal for which the program asked so.
+pub(crate) fn install(signal: u32, asked: &Action) -> Result<(), Errno> {
     let mut ours = our_action(asked);
     // What the program does not handle interrupts nothing.
-    if FORCED & only(signal) != 0 || OURS & only(signal) != 0 && !is_handler(asked) {
+    if FORCED & only(signal) != 0 || !is_handler(asked) {
         ours.flags |= SA_RESTART;
     }
     // SAFETY: the handler finds the thread's block from its stack, which every managed thread has.
@@ -83,7 +85,8 @@ fn install(signal: u32, asked: &Action) -> Result<(), Errno> {
 impl Process {
     /// `rt_sigaction`: notes what the program asks, and tells the kernel what it has to know.
     pub(crate) fn set_action(&mut self, signal: u32, asked: &Action) -> Result<(), Errno> {
-        let outcome = if is_handler(asked) || OURS & only(signal) != 0 {
+        let is_carrier = signal == CARRIER && self.fd_signals != 0;
+        let outcome = if is_handler(asked) || OURS & only(signal) != 0 || is_carrier {
             install(signal, asked)
         } else {
             // SAFETY: the default action or none.
@@ -101,18 +104,32 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
     match signal as u32 {
         SIGSYS if info.code == SYS_USER_DISPATCH => calls::dispatch(thread, context),
         SIGURG => {
-            // One of the program's own may have taken the place of the run's.
-            Process::with(|process| process.serve_run(thread));
-            match info.code == SI_QUEUE && [GIVE_BACK, BRING_IN].contains(&info.words[1]) {
-                true => go_on_undisturbed(thread, context),
-                false => {
-                    Process::with(|process| process.deliver(thread, SIGURG, info, context));
-                }
+            let ours = [GIVE_BACK, BRING_IN, CALL_THREAD];
+            let is_ours = info.code == SI_QUEUE && ours.contains(&info.words[1]);
+            let is_elsewhere = Process::with(|process| {
+                // One of the program's own may have taken the place of one of ours.
+                process.serve_run(thread);
+                let is_elsewhere = !is_ours && process.deliver(thread, SIGURG, info, context);
+                process.deliver_parked(thread, context) || is_elsewhere
+            });
+            if is_elsewhere != Some(true) {
+                go_on_undisturbed(thread, context);
+            }
+        }
+        CARRIER if info.code == SI_QUEUE && info.words[1] == CALL_THREAD => {
+            context.mask |= only(CARRIER);
+            Process::with(|process| process.announce(thread));
+            // Under a mask that unblocks it, it would only come again.
+            if thread.temporary_mask.is_none() || thread.watched.is_some() {
+                go_on_undisturbed(thread, context);
             }
         }
         SIGBUS if info.code > 0 && in_program && serve(thread, info.words[0], context) => {}
         signal => {
-            Process::with(|process| process.deliver(thread, signal, info, context));
+            let deliver = |process: &mut Process| process.deliver(thread, signal, info, context);
+            if Process::with(deliver) != Some(true) && OURS & only(signal) != 0 {
+                go_on_undisturbed(thread, context);
+            }
         }
     }
 }
@@ -160,30 +177,70 @@ impl Process {
         }
     }
 
-    /// Has the thread go on in the program's handler for `signal`.
-    fn deliver(&mut self, thread: &mut Thread, signal: u32, info: &Info, context: &mut Context) {
-        let action = self.actions[signal as usize];
+    /// Has the thread go on in the program's handler for `signal`, or with the call that waited
+    /// for it. False where it goes on as if nothing had come.
+    pub(crate) fn deliver(
+        &mut self,
+        thread: &mut Thread,
+        signal: u32,
+        info: &Info,
+        context: &mut Context,
+    ) -> bool {
         let is_forced = info.code > 0 && FORCED & only(signal) != 0;
-        // A call that has a mask of its own while it waits: the handler that ends it begins with that.
-        let ends_call = matches!(stubs::at(context.registers.rip), Some(At::Done(_)))
-            && context.registers.rax as isize == EINTR;
-        let temporary = thread.temporary_mask.filter(|_| ends_call);
-        if temporary.unwrap_or(thread.pretended_mask) & only(signal) & OURS != 0 {
-            if !is_forced {
-                thread.pending |= only(signal);
-                return;
-            }
-            // As in the kernel: a fault whose signal is blocked cannot be handled.
-            return self.act_by_default(signal, &Action::default(), info);
+        let is_waited_for = !is_forced && thread.waits_for & only(signal) != 0;
+        if is_waited_for && self.end_wait(thread, signal, info, context) {
+            return true;
         }
+        let blocked = thread.blocked(context);
+        if blocked.mask & only(signal) & OURS != 0 {
+            if is_forced {
+                // As in the kernel: a fault whose signal is blocked cannot be handled.
+                self.act_by_default(signal, &Action::default(), info);
+            } else {
+                self.park(thread, signal, info);
+            }
+            return false;
+        }
+        let action = self.actions[signal as usize];
         if !is_handler(&action) {
-            return self.act_by_default(signal, &action, info);
+            self.act_by_default(signal, &action, info);
+            return false;
+        }
+        // Of a call that was not made yet only the signals end the wait that its mask lets through.
+        let is_ended = blocked.is_made || thread.pretended_mask & only(signal) != 0;
+        let temporary = blocked.temporary.filter(|_| is_ended);
+        if temporary.is_some() {
+            context.registers.rax = EINTR as usize;
         }
         // In the program's terms: a call that the kernel makes again is dispatched again.
         match stubs::at(context.registers.rip) {
+            Some(At::Call(address)) if temporary.is_some() => {
+                context.registers.rip = address + stubs::SYSCALL_BYTES;
+            }
             Some(At::Call(address) | At::Done(address)) => context.registers.rip = address,
-            Some(At::Piece(is_made)) => self.interrupt(thread, context, is_made),
+            Some(At::Piece(is_made)) => {
+                self.interrupt(thread, context, is_made || temporary.is_some());
+            }
             None => {}
+        }
+        self.enter(thread, signal, info, context, temporary)
+    }
+
+    /// Has the thread, whose registers are in the program's terms, go on in the program's handler
+    /// for a signal. It begins with the mask of the call that it ends, if that had one. False where
+    /// there is no handler.
+    pub(crate) fn enter(
+        &mut self,
+        thread: &mut Thread,
+        signal: u32,
+        info: &Info,
+        context: &mut Context,
+        temporary: Option<signal::Mask>,
+    ) -> bool {
+        let action = self.actions[signal as usize];
+        if !is_handler(&action) {
+            self.act_by_default(signal, &action, info);
+            return false;
         }
         thread.let_go();
         let place = self.frame_place(thread, &action, context);
@@ -193,8 +250,8 @@ impl Process {
         shown.mask |= thread.pretended_mask;
         // SAFETY: the stack was brought in just now and is held; the context is the kernel's.
         let frame = unsafe { place.write(action.restorer, &shown, info) };
+        thread.temporary_mask = None;
         if let Some(mask) = temporary {
-            thread.temporary_mask = None;
             (context.mask, thread.pretended_mask) = (mask & !OURS, mask & OURS);
         }
         enter_handler(context, &action, signal, frame);
@@ -203,14 +260,20 @@ impl Process {
             // The default action of a signal that had a handler is always accepted.
             let _ = self.set_action(signal, &Action::default());
         }
+        true
     }
 
     /// Has a call that leads to the trap be over, or be made by the program's own instruction.
     fn interrupt(&mut self, thread: &mut Thread, context: &mut Context, is_made: bool) {
-        if !self.end_execution(thread, context) {
+        if is_made {
+            self.cut_signal_read(thread, context);
+        }
+        if self.end_execution(thread, context) || self.end_watched(thread, context) {
+            if !is_made {
+                context.registers.rip -= stubs::SYSCALL_BYTES;
+            }
+        } else if !self.interrupt_messages(thread, context, is_made) {
             self.interrupt_pieces(thread, context, is_made);
-        } else if !is_made {
-            context.registers.rip -= stubs::SYSCALL_BYTES;
         }
     }
 
@@ -267,6 +330,15 @@ fn enter_handler(context: &mut Context, action: &Action, signal: u32, frame: *mu
     registers.fpstate = 0;
 }
 
+/// What a thread blocks of our signals.
+pub(crate) struct Blocked {
+    pub(crate) mask: signal::Mask,
+    /// The mask of the call in which it waits, or is about to.
+    temporary: Option<signal::Mask>,
+    /// It has waited already.
+    is_made: bool,
+}
+
 impl Thread {
     /// The program's alternate stack as `sigaltstack` would tell it.
     pub(crate) fn shown_alternate(&self, stack_pointer: usize) -> signal::AlternateStack {
@@ -277,15 +349,22 @@ impl Thread {
         shown
     }
 
-    /// The program's mask of our signals; those that waited for it come now.
-    pub(crate) fn pretend_mask(&mut self, mask: signal::Mask) {
-        self.pretended_mask = mask & OURS;
-        for signal in [SIGBUS, SIGSYS, SIGURG] {
-            if self.pending & only(signal) & !self.pretended_mask != 0 {
-                self.pending &= !only(signal);
-                process::raise(signal);
-            }
-        }
+    /// What is blocked where the thread stands.
+    pub(crate) fn blocked(&self, context: &Context) -> Blocked {
+        let is_interrupted = context.registers.rax as isize == EINTR;
+        let is_made = match stubs::at(context.registers.rip) {
+            Some(At::Done(_) | At::Piece(true)) if is_interrupted => Some(true),
+            Some(At::Call(_) | At::Piece(false)) => Some(false),
+            _ => None,
+        };
+        let temporary = self.temporary_mask.filter(|_| is_made.is_some());
+        let is_made = is_made == Some(true);
+        let mask = match temporary {
+            Some(mask) if is_made => mask,
+            Some(mask) => mask & self.pretended_mask,
+            None => self.pretended_mask,
+        };
+        Blocked { mask, temporary, is_made }
     }
 
     /// Whether this is a thread of `process` itself, not a child that shares its memory.

@@ -10,7 +10,7 @@
 //! Spilled pages are counted once more before the fork, so that neither side can
 //! free what the other still needs (cervera's swap_map).
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use zpager_cache::PAGE_NUMBER_END;
 use zpager_sys::signal::{Context, Info, Place, fpstate_bytes};
@@ -21,10 +21,12 @@ use zpager_wire::{EventKind, ProcessSlot};
 use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
 use crate::hold::pages_of;
+use crate::own::SwapFile;
+use crate::parked::Parked;
 use crate::process::Process;
 use crate::regions::InChild;
 use crate::start::open_userfaultfd;
-use crate::threads::Thread;
+use crate::threads::{Thread, UNKNOWN};
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FILES: usize = 0x400;
@@ -55,6 +57,8 @@ pub(crate) struct Spawn {
     frame: usize,
     child: &'static mut Thread,
     waits: bool,
+    /// The slot of the process whose memory is lent to another one.
+    lends: Option<&'static ProcessSlot>,
 }
 
 impl Process {
@@ -73,9 +77,12 @@ impl Process {
         if wanted.flags & CLONE_SETTLS != 0 {
             self.spare_thread_pointer(wanted.thread_pointer);
         }
+        self.bury_children();
         let child = self.threads.claim(self.pid).ok_or(EAGAIN.as_result())?;
+        let waits = wanted.flags & CLONE_VFORK != 0;
         if wanted.flags & CLONE_THREAD == 0 {
             child.pid = 0;
+            child.child_pid.store(if waits { 0 } else { UNKNOWN }, Relaxed);
         }
         child.pretended_mask = thread.pretended_mask;
         let mut begins = *context;
@@ -100,7 +107,8 @@ impl Process {
         } else {
             Clone { number, arguments: context.registers.arguments() }
         };
-        Ok(Spawn { call, frame, child, waits: wanted.flags & CLONE_VFORK != 0 })
+        let lends = (wanted.flags & CLONE_THREAD == 0).then_some(self.slot);
+        Ok(Spawn { call, frame, child, waits, lends })
     }
 
     /// What the call asks for; its pointers are held.
@@ -156,6 +164,16 @@ impl Process {
         }
     }
 
+    /// Frees what children have left that shared this memory. Gives whether there were any.
+    pub(crate) fn bury_children(&self) -> bool {
+        if self.slot.is_lent.load(Relaxed) == 0 {
+            return false;
+        }
+        let buried = self.threads.bury_children();
+        self.slot.is_lent.fetch_sub(buried, Relaxed);
+        buried > 0
+    }
+
     /// The kernel clears a thread's id at its end, when nobody can bring the page in.
     fn spare_cleared(&mut self, flags: usize, child_id: usize) {
         if flags & CLONE_CHILD_CLEARTID != 0 && flags & CLONE_VM != 0 {
@@ -186,7 +204,8 @@ impl Process {
         self.make_room_bytes(CHILD_BYTES);
         self.wait_for_room(CHILD_BYTES);
         // From here to the fork no page may leave.
-        self.engine.cache.share_spilled(0, PAGE_NUMBER_END);
+        self.flush_store();
+        self.engine.cache.share_spilled();
         self.share_with_child();
         // SAFETY: without CLONE_VM the child has its own copy of everything, this stack included.
         let result = unsafe { syscall::call(registers.rax as u32, arguments) };
@@ -199,7 +218,7 @@ impl Process {
             }
             error if error < 0 => {
                 self.unshare_with_child();
-                self.engine.cache.unshare_spilled(0, PAGE_NUMBER_END);
+                self.engine.cache.unshare_spilled();
             }
             _ => {}
         }
@@ -210,6 +229,8 @@ impl Process {
     fn begin_as_child(&mut self, thread: &mut Thread, shares_descriptors: bool) {
         self.pid = process::pid();
         self.slot = claim_slot(self.control, self.pid);
+        // Before anything is dropped: what this memory has noted so far is its parent's.
+        self.note_references();
         self.is_child = true;
         self.published = Published::default();
         count(&self.control.counters.managed_processes, 1);
@@ -217,6 +238,8 @@ impl Process {
         thread.pid = self.pid;
         thread.tid.store(process::tid(), Relaxed);
         self.threads.keep_only(thread);
+        // Nothing is pending for a child.
+        (self.parked, thread.parked) = (Parked::default(), Parked::default());
         self.shares_descriptors = shares_descriptors;
         if !shares_descriptors {
             // First, as there may be no other descriptor left.
@@ -239,6 +262,7 @@ impl Process {
     /// Buffers of the pager are empty between two calls; the child's cost RAM once they are used.
     fn empty_buffers(&mut self) {
         self.engine.cache.become_copy();
+        SwapFile::become_copy();
         self.incoming.release(0, self.incoming.bytes());
         self.incoming_pages_max = 0;
     }
@@ -292,12 +316,22 @@ pub(crate) fn claim_slot(control: &'static zpager_wire::Control, pid: i32) -> &'
 impl Spawn {
     /// Makes the child; gives what the call returns to the parent.
     pub(crate) fn make(self) -> isize {
+        if let Some(slot) = self.lends {
+            slot.is_lent.fetch_add(1, Relaxed);
+        }
         // The id stays "claimed" until the child has said its own.
         // SAFETY: prepared above: a call with CLONE_VM and a frame on the child's own block.
         let result = unsafe { clone_onto_frame(&self.call, self.frame, begin) };
         if result < 0 || self.waits {
             // A child that was waited for has left this memory.
+            self.child.child_pid.store(0, Relaxed);
             self.child.release();
+            if let Some(slot) = self.lends {
+                slot.is_lent.fetch_sub(1, Relaxed);
+            }
+        } else if self.lends.is_some() {
+            // The block is its own until then, whatever has become of it.
+            self.child.child_pid.store(result as i32, Release);
         }
         result
     }

@@ -6,23 +6,24 @@
 
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Engine, Store};
 use zpager_policy::{Design, SLOTS, Sample, Sampler};
-use zpager_store::Clusters;
-use zpager_sys::file::Fd;
+use zpager_store::{Clusters, References};
+use zpager_sys::file::{self, Fd};
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
-use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind, Tables};
+use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind, ProcessSlot, Tables};
 
 use crate::account::{Published, count};
 use crate::hold::pages_of;
 use crate::maps::{self, Kind};
 use crate::own::{Own, SwapFile};
+use crate::parked::Parked;
 use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, PROCESS, Process};
 use crate::record::Recorder;
 use crate::regions::Regions;
@@ -225,12 +226,27 @@ fn manage_process(
     let mut actions = process.actions;
     signals::take_over(&mut actions)?;
     process.actions = actions;
+    process.note_references();
     process.record_began();
     process.take_in_mappings();
     process.program_break = current_break();
     MANAGED.store(true, Release);
     count(&control.counters.managed_processes, 1);
     process.manage_thread(tid, stack_pointer, thread_pointer, mask)
+}
+
+/// Tells the supervisor of an invariant that does not hold.
+pub(crate) fn note_defect(file: &str, line: u32) {
+    let name = file.rsplit('/').next().unwrap_or(file).trim_end_matches(".rs").as_bytes();
+    let mut letters = [0; 8];
+    let count = name.len().min(letters.len());
+    letters[..count].copy_from_slice(&name[..count]);
+    let address = u64::from_le_bytes(letters);
+    // SAFETY: written once, by the loader's call, before anything else of the agent runs.
+    if let Some(control) = unsafe { CONTROL } {
+        let pid = zpager_sys::process::pid();
+        control.events.note(EventKind::InvariantBroken, pid, u64::from(line), address);
+    }
 }
 
 /// Makes everything that the process needs, in place.
@@ -283,6 +299,8 @@ fn build(
         incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         actions: [signal::Action::default(); SIGNALS + 1],
+        parked: Parked::default(),
+        fd_signals: 0,
         program_break: 0,
         memory_files: [-1; MEMORY_FILES],
         store_fd: store.map_or(-1, |store| store.blocks.0.0),
@@ -316,14 +334,29 @@ fn open_store(control: &Control) -> Result<Option<Store<SwapFile>>, Errno> {
     let direct = if settings.store_direct != 0 { nr::O_DIRECT } else { 0 };
     let file = open_descriptor(settings.supervisor_pid, settings.store_fd, nr::O_RDWR | direct)?;
     let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR)?;
-    let bytes = map.length_bytes()?;
-    let base = map.map_shared(bytes)?;
+    let length = Clusters::words_for(settings.store_limit_bytes);
+    let base = map.map_shared(length * size_of::<AtomicU64>())?;
     map.close();
     // SAFETY: the supervisor made the map of so many words; they are only ever used as atomics.
-    let words: &'static [AtomicU64] =
-        unsafe { core::slice::from_raw_parts(base.cast(), bytes / size_of::<AtomicU64>()) };
+    let words: &'static [AtomicU64] = unsafe { core::slice::from_raw_parts(base.cast(), length) };
     let blocks = SwapFile(limits::with_descriptors(|least| file.moved_up(least)));
     Ok(Some(Store { blocks, clusters: Clusters::new(words) }))
+}
+
+/// The table behind that map in which the process of a slot notes what it holds of the store;
+/// `None` where there is none, and what it holds when it is killed is lost to the run.
+fn open_references(control: &Control, slot: &ProcessSlot) -> Option<References<'static>> {
+    let settings = &control.settings;
+    let process = control.processes.index_of(slot).filter(|_| settings.clusters_fd >= 0)?;
+    let (offset, bytes) = References::place(settings.store_limit_bytes, process);
+    let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR).ok()?;
+    let is_there = map.length_bytes().is_ok_and(|length| length as u64 >= offset + bytes as u64);
+    let base = if is_there { map.map_shared_at(offset, bytes).ok() } else { None };
+    map.close();
+    // SAFETY: within the file, by the lengths; the words are only ever used as atomics.
+    let words: &'static [AtomicU32] =
+        unsafe { core::slice::from_raw_parts(base?.cast(), bytes / size_of::<AtomicU32>()) };
+    Some(References::new(words))
 }
 
 /// Opens `/proc/PID/fd/FD`.
@@ -400,6 +433,16 @@ impl Process {
         if !is_ours && self.manage(pages.clone(), protection) {
             self.adopt(pages);
         }
+    }
+
+    /// Has what is held of the store noted in the table of the process's slot, and in no other.
+    pub(crate) fn note_references(&mut self) {
+        let before = self.engine.cache.references().words();
+        // SAFETY: mapped by `open_references`, and used no more.
+        unsafe { file::unmap(before.as_ptr() as usize, size_of_val(before)) };
+        let references = open_references(self.control, self.slot);
+        self.slot.has_noted.store(references.is_some().into(), Relaxed);
+        self.engine.cache.note_references(references.unwrap_or(References::NONE));
     }
 
     /// Takes a thread into management that is stopped, or is the caller.

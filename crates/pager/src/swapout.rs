@@ -8,7 +8,7 @@ use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use zpager_cache::{Departed, Entry, Leavers, PageNumber, Placed, SpillError};
+use zpager_cache::{Departed, Entry, Leavers, PageNumber, Placed, SpillError, Written};
 use zpager_policy::{Shares, Step};
 use zpager_sys::processor::ticks;
 use zpager_sys::syscall::{checked, nr};
@@ -99,7 +99,7 @@ impl Process {
     }
 
     pub(crate) fn make_room_bytes(&mut self, bytes: i64) {
-        if self.give_until(bytes) {
+        if self.give_until(bytes) || self.bury_children() && self.give_until(bytes) {
             return;
         }
         self.slot.starved.fetch_add(1, Relaxed);
@@ -203,21 +203,32 @@ impl Process {
         let began = ticks();
         let written = self.engine.spill();
         self.engine.spilled(&written, ticks().wrapping_sub(began));
+        self.count_written(&written);
+        written.outcome.is_ok()
+    }
+
+    /// Has all that left for the store be there.
+    pub(crate) fn flush_store(&mut self) {
+        let written = self.engine.flush();
+        self.count_written(&written);
+    }
+
+    /// Counts what went to the store, and tells the user why pages do not leave for it.
+    fn count_written(&self, written: &Written) {
         let counters = &self.control.counters;
-        count(&counters.store_writes, written.writes);
-        count(&counters.store_written_bytes, written.written_bytes);
+        count(&counters.spilled_pages, written.outgoing.pages);
+        count(&counters.store_writes, written.outgoing.writes);
+        count(&counters.store_written_bytes, written.outgoing.bytes);
         count(&counters.store_reads, written.reads as usize);
         count(&counters.store_read_bytes, written.read_bytes);
-        counters.store_file_bytes.fetch_max(written.end_bytes, Relaxed);
-        match written.outcome {
-            Ok(pages) => count(&counters.spilled_pages, pages),
-            Err(SpillError::Full) => self.note(EventKind::StoreFull, 0, 0),
-            Err(SpillError::Io(error)) => {
+        counters.store_file_bytes.fetch_max(written.outgoing.end_bytes, Relaxed);
+        match written.outgoing.refused.or(written.outcome.err()) {
+            Some(SpillError::Full) => self.note(EventKind::StoreFull, 0, 0),
+            Some(SpillError::Io(error)) => {
                 self.note(EventKind::StoreWriteFailed, error.0 as u64, 0);
             }
-            Err(SpillError::NoStore | SpillError::Nothing) => {}
+            Some(SpillError::NoStore | SpillError::Nothing) | None => {}
         }
-        written.outcome.is_ok()
     }
 
     /// Swaps out a batch of pages; gives how many.
@@ -386,6 +397,9 @@ impl Process {
         if !lifted.is_empty() {
             self.staging.release(0, lifted.len() * PAGE_BYTES);
         }
+        // Pages that do not shrink have left already.
+        let written = self.engine.departed();
+        self.count_written(&written);
     }
 
     /// Gives pages back until the run fits its budget, because the supervisor asked.

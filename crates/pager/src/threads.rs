@@ -5,16 +5,20 @@
 //! record from its stack pointer, whatever the program does with its thread
 //! pointer and its stacks.
 
-use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicI32,
+    Ordering::{Acquire, Relaxed},
+};
 
 use zpager_policy::Ahead;
 use zpager_sys::dispatch::SELECTOR_BLOCK;
 use zpager_sys::mapping::Mapping;
-use zpager_sys::process::thread_exists;
+use zpager_sys::process::{shares_memory, thread_exists};
 use zpager_sys::signal::{AlternateStack, Mask, Registers};
 use zpager_sys::{Errno, PAGE_BYTES};
 
-use crate::calls::{Continued, Environment};
+use crate::calls::{Continued, Environment, Messages};
+use crate::parked::Parked;
 use crate::regions::Pages;
 
 /// Most threads of a process that are managed at the same time.
@@ -31,6 +35,8 @@ const TOUCHED_BYTES: usize = 6 * PAGE_BYTES;
 const NOBODY: i32 = 0;
 /// The id of a block that was claimed for a thread which has not said its own yet.
 const CLAIMED: i32 = -1;
+/// The id of a child that is being made.
+pub(crate) const UNKNOWN: i32 = -1;
 
 /// One thread.
 #[repr(C)]
@@ -40,13 +46,23 @@ pub(crate) struct Thread {
     pub(crate) tid: AtomicI32,
     /// The process that it belongs to: not the record's, in a child made by vfork.
     pub(crate) pid: i32,
+    /// Of a child that shares this memory and is not waited for: the id by which its parent knows
+    /// it, or [`UNKNOWN`] until the parent does.
+    pub(crate) child_pid: AtomicI32,
     pub(crate) ahead: Ahead,
     /// Those of our signals that the program believes to be blocked.
     pub(crate) pretended_mask: Mask,
-    /// Those of them that were sent while they were pretended to be blocked.
-    pub(crate) pending: Mask,
+    /// Those of them that were sent to it while they were pretended to be blocked.
+    pub(crate) parked: Parked,
+    /// Those of them that it waits for in a call.
+    pub(crate) waits_for: Mask,
     /// The mask of the call that was last let go on in a stub, while it waits.
     pub(crate) temporary_mask: Option<Mask>,
+    /// What the kernel has for a mask instead of the program's: a mask, or a pointer to the last
+    /// word and the length of a mask, and the mask.
+    pub(crate) kernel_mask: [usize; 3],
+    /// Its registers before a call that ends in the trap for their sake.
+    pub(crate) watched: Option<Registers>,
     /// The alternate stack that the program set.
     pub(crate) alternate: AlternateStack,
     /// Address and instruction of the last fault on unmanaged memory.
@@ -55,6 +71,8 @@ pub(crate) struct Thread {
     pub(crate) call: usize,
     /// The call that it makes in pieces.
     pub(crate) continued: Option<Continued>,
+    /// The call about several messages that it makes in parts.
+    pub(crate) messages: Option<Messages>,
     /// Its registers before the `execve` that it is in.
     pub(crate) executing: Option<Registers>,
     /// A child that only shares this memory has set limits of its own.
@@ -104,6 +122,11 @@ impl Thread {
         self.held[self.holds] = (pages.start, pages.end);
         self.holds += 1;
         true
+    }
+
+    /// How many more can be held.
+    pub(crate) fn holds_left(&self) -> usize {
+        HOLDS_MAX - self.holds
     }
 
     pub(crate) fn let_go(&mut self) {
@@ -161,14 +184,18 @@ impl Threads {
         thread.selector = SELECTOR_BLOCK;
         thread.pid = pid;
         thread.tid = AtomicI32::new(CLAIMED);
+        thread.child_pid = AtomicI32::new(0);
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
-        thread.pending = 0;
+        thread.parked = Parked::default();
+        thread.waits_for = 0;
         thread.temporary_mask = None;
         thread.alternate = AlternateStack::NONE;
         thread.foreign_fault = (0, 0);
         thread.continued = None;
+        thread.messages = None;
         thread.executing = None;
+        thread.watched = None;
         thread.keeps_limits = false;
         thread.let_go();
         Some(thread)
@@ -190,6 +217,21 @@ impl Threads {
             .map(|&(_, end)| end)
     }
 
+    /// Frees the blocks of children that shared this memory and do so no more: one that was killed,
+    /// or runs another program, has not said so. Gives how many they were.
+    pub(crate) fn bury_children(&self) -> u32 {
+        let mut buried = 0;
+        for thread in (0..self.count).map(|at| self.block(at)) {
+            let pid = thread.child_pid.load(Acquire);
+            if pid > 0 && !shares_memory(pid) {
+                thread.child_pid.store(0, Relaxed);
+                thread.release();
+                buried += 1;
+            }
+        }
+        buried
+    }
+
     /// Whether no other thread is in use, or may come to be.
     pub(crate) fn is_alone(&self, thread: &Thread) -> bool {
         (0..self.count).all(|at| {
@@ -206,6 +248,7 @@ impl Threads {
                 thread.let_go();
             }
         }
+        (0..self.count).for_each(|at| self.block(at).child_pid.store(0, Relaxed));
     }
 }
 
@@ -215,7 +258,7 @@ fn is_free(thread: &mut Thread) -> bool {
     if tid < CLAIMED && !thread_exists(thread.pid, -tid) {
         thread.tid.store(NOBODY, Relaxed);
     }
-    thread.tid.load(Relaxed) == NOBODY
+    thread.tid.load(Relaxed) == NOBODY && thread.child_pid.load(Relaxed) == 0
 }
 
 impl Thread {

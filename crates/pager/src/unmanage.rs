@@ -5,8 +5,8 @@
 //! exit, robust lists), locked memory, and memory with a meaning of its own to
 //! fork.
 
-use zpager_sys::PAGE_BYTES;
 use zpager_sys::syscall::{checked, nr};
+use zpager_sys::{PAGE_BYTES, pagemap};
 
 use crate::hold::pages_of;
 use crate::process::Process;
@@ -52,8 +52,21 @@ impl Process {
         self.protect_shared(region);
     }
 
-    /// Notes which pages of a managed range are there already.
+    /// Notes which pages of a managed range are there already. Guard pages are left to the kernel:
+    /// what is fetched ahead would take their place.
     pub(crate) fn adopt(&mut self, pages: Pages) {
+        let (start, bytes) = bytes_of(&pages);
+        pagemap::each_guard(start..start + bytes, |guard| {
+            self.unmanage(pages_of(guard.start, guard.len()));
+        });
+        let mut from = pages.start;
+        while let Some(part) = self.regions.first_part(&(from..pages.end)) {
+            from = part.end;
+            self.note_present(part.pages());
+        }
+    }
+
+    fn note_present(&mut self, pages: Pages) {
         let mut present = [0u8; ADOPTED_PAGES];
         let mut from = pages.start;
         while from < pages.end {

@@ -13,8 +13,9 @@
 //! While it is locked the pool keeps the RAM that it has: a page for which there is no room is
 //! made room for by writing the oldest ones.
 //!
-//! Bad case: a program that goes round a little more than is resident reads what it let go last,
-//! all of it expense, and shrinks a pool that keeps the whole loop from the store.
+//! Bad case: it counts reads and not what they cost. Where pages are used in any order and do not
+//! shrink well, three in a row come from the expense list by chance again and again, and each time
+//! pages go to the store that cost a hundred times as much to read from there.
 
 use crate::lists::List;
 use crate::shares::{Shares, Step};

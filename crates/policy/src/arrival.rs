@@ -10,8 +10,7 @@
 //! hand goes round the pages and takes those of the earliest mark; while it does it learns which
 //! mark is next. So a page is looked at some sixteen times before it leaves.
 //!
-//! Invariant: no page leaves while one with an earlier mark may leave, unless that one came in
-//! with its mark in the past, behind the hand.
+//! Invariant: no page leaves while one with an earlier mark may leave.
 //!
 //! Bad case: pages that are used all the time leave as often as those used once; a loop over a
 //! little more than is resident misses at every page.
@@ -39,11 +38,6 @@ impl Arrival {
     /// The mark that a page gets which comes in now.
     pub fn mark(&self) -> u16 {
         self.mark
-    }
-
-    /// The mark of a page that came in half of the resident pages ago.
-    pub fn mark_half_a_turn_ago(&self) -> u16 {
-        self.mark.wrapping_sub(MARKS_PER_TURN as u16 / 2)
     }
 
     /// The time at which a page leaves now, modulo `times`, a power of two.

@@ -22,6 +22,8 @@ pub struct Limit {
     accept_bytes: usize,
     /// Whether the pool was at its limit and is still above what it has to shrink to.
     was_full: bool,
+    /// Whether a page did not fit since something was written.
+    lacks_room: bool,
 }
 
 impl Limit {
@@ -34,7 +36,7 @@ impl Limit {
     ) -> Self {
         let max_bytes = Fixed::of_share(max_pool_percent, budget_bytes).size_bytes();
         let accept_bytes = Fixed::of_share(accept_threshold_percent, max_bytes).size_bytes();
-        Limit { max_bytes, accept_bytes, was_full: false }
+        Limit { max_bytes, accept_bytes, was_full: false, lacks_room: false }
     }
 
     /// What the pool may hold at most.
@@ -52,15 +54,20 @@ impl Limit {
         !self.was_full
     }
 
-    /// Notes that the pool had no room for a page.
+    /// Notes that the pool had no room for a page: it is as large as it may become.
     pub fn refused(&mut self) {
-        self.was_full = true;
+        (self.was_full, self.lacks_room) = (true, true);
+    }
+
+    /// Notes that pages left the pool for the store.
+    pub fn spilled(&mut self) {
+        self.lacks_room = false;
     }
 
     /// The next step of a process that holds `shares` and has to give.
     pub fn next_step(&mut self, shares: &Shares) -> Step {
         let accepts = self.accepts(shares.pool_bytes);
-        shares.step(!accepts || shares.is_full_of_raw())
+        shares.step(!accepts || self.lacks_room || shares.is_full_of_raw())
     }
 }
 
@@ -99,6 +106,20 @@ mod tests {
         let mut limit = Limit::new(20, 100, 100 * MIB);
         assert_eq!(steps(&mut limit, 20 * MIB), Step::Spill);
         assert_eq!(steps(&mut limit, 20 * MIB - 4096), Step::SwapOut);
+    }
+
+    #[test]
+    fn a_page_that_does_not_fit_is_made_room_for_whatever_the_threshold() {
+        let mut limit = Limit::new(20, 100, 100 * MIB);
+        limit.refused();
+        assert_eq!(steps(&mut limit, 20 * MIB - 4096), Step::Spill);
+        limit.spilled();
+        assert_eq!(steps(&mut limit, 19 * MIB), Step::SwapOut);
+        // With one, it shrinks to that.
+        let mut limit = Limit::new(20, 90, 100 * MIB);
+        limit.refused();
+        limit.spilled();
+        assert_eq!(steps(&mut limit, 19 * MIB), Step::Spill);
     }
 
     #[test]

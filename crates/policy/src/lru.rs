@@ -3,12 +3,10 @@
 //! Source: least recently used, as all four published systems have it from their kernels, where
 //! it is an approximation too (castro, 2003, 2.3.2).
 //!
-//! A use is known where it faults, and where a system call names the page. A page that comes back
-//! for a fault is the youngest, and so is one that a call touched; one that was fetched ahead was
-//! not used yet and comes in as old as half of the resident pages are. What is used without a
-//! fault is seen by giving every victim a [second chance](crate::SecondChance) before it is
-//! compressed; with no slots for that, this is the order of [arrival](crate::Arrival) but for what
-//! was fetched ahead.
+//! A use is known where it faults: a page that comes back is the youngest. What is used without a
+//! fault is seen where every victim gets a [second chance](crate::SecondChance) before it is
+//! compressed. Whoever drives this without places for that has the order of
+//! [arrival](crate::Arrival).
 //!
 //! Bad case: a loop over a little more than is resident, as in SOR and FFT: what is wanted next is
 //! what was used longest ago.
@@ -23,15 +21,9 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// The mark of a page that is used now: wanted by a fault, from its second chance too, or
-    /// touched by a system call.
+    /// The mark of a page that is used now: wanted by a fault, from its second chance too.
     pub fn mark(&self) -> u16 {
         self.uses.mark()
-    }
-
-    /// The mark of a page that comes in because its neighbour is used.
-    pub fn mark_ahead(&self) -> u16 {
-        self.uses.mark_half_a_turn_ago()
     }
 
     /// The time at which a page leaves now, modulo `times`, a power of two.
@@ -39,10 +31,9 @@ impl Lru {
         self.uses.time(times)
     }
 
-    /// Whether a page with this mark came in not long ago, or was fetched ahead not long ago.
+    /// Whether a page with this mark was used not long ago.
     pub fn came_lately(&self, mark: u16) -> bool {
         self.uses.came_lately(mark)
-            || self.uses.came_lately(mark.wrapping_add(self.mark().wrapping_sub(self.mark_ahead())))
     }
 
     /// Chooses pages to leave, in ascending runs, and gives how many were written to `victims`.
@@ -126,19 +117,5 @@ mod tests {
         // 4000 pages are wanted once; the 40 hot ones left with the others, or waited in vain once.
         assert!(arrival > 4300, "{arrival}");
         assert!(second <= 4080 && given_back > 200, "{second}, {given_back}");
-    }
-
-    #[test]
-    fn pages_fetched_ahead_leave_before_those_in_use() {
-        let mut lru = Lru::default();
-        for turn in 0..100 {
-            lru.take(&BTreeMap::from([(turn, lru.mark())]), &mut [0]);
-        }
-        let mut residents: BTreeMap<u64, u16> = (0..40).map(|page| (page, lru.mark())).collect();
-        residents.extend((100..108).map(|page| (page, lru.mark_ahead())));
-        assert!(lru.came_lately(lru.mark_ahead()) && lru.came_lately(lru.mark()));
-        let mut victims = [0; 8];
-        assert_eq!(lru.take(&residents, &mut victims), 8);
-        assert_eq!(victims, [100, 101, 102, 103, 104, 105, 106, 107]);
     }
 }

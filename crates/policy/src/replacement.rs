@@ -41,20 +41,12 @@ impl Replacement {
         }
     }
 
-    /// The mark that a page gets which comes in now because it is used.
+    /// The mark that a page gets which comes in now.
     pub fn mark(&self) -> u16 {
         match self {
             Self::Clock(clock) => clock.mark(),
             Self::Lru(lru) => lru.mark(),
             Self::Arrival(arrival) => arrival.mark(),
-        }
-    }
-
-    /// The mark that a page gets which comes in now because its neighbour is used.
-    pub fn mark_ahead(&self) -> u16 {
-        match self {
-            Self::Lru(lru) => lru.mark_ahead(),
-            Self::Clock(_) | Self::Arrival(_) => self.mark(),
         }
     }
 

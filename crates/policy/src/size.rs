@@ -69,10 +69,11 @@ impl Size {
     /// Notes that pages left the pool for the store.
     pub fn spilled(&mut self) {
         match self {
-            Self::Split(_) | Self::Limit(_) => {}
+            Self::Split(_) => {}
             Self::Cleaning(cleaning) => cleaning.size.spilled(),
             Self::Fixed(fixed) => fixed.spilled(),
             Self::Adaptive(adaptive) => adaptive.spilled(),
+            Self::Limit(limit) => limit.spilled(),
         }
     }
 }

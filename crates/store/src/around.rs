@@ -146,14 +146,14 @@ mod tests {
     extern crate std;
     use super::*;
     use crate::memory::Memory;
-    use crate::tests::{Buffer, words};
-    use crate::{BLOCK_BYTES, Batch, Place, read_run};
+    use crate::tests::{Buffer, Writer, words};
+    use crate::{BLOCK_BYTES, Place, read_run};
     use std::vec::Vec;
 
     /// Writes a cluster of records that each hold their number.
     fn write_cluster(clusters: Clusters<'_>, memory: &Memory, first: u8) -> Vec<Place> {
         let mut buffer = Buffer::new(CLUSTER_BYTES);
-        let mut batch = Batch::begin(clusters, buffer.get()).expect("room");
+        let mut batch = Writer::begin(clusters, buffer.get()).expect("room");
         let places = (first..first + 60).map(|i| batch.push(&[i; 4000]).expect("room")).collect();
         batch.finish(memory).expect("written");
         places

@@ -4,74 +4,69 @@
 //! one large contiguous write. Unlike there, a record may lie across two blocks: padding would cost
 //! more bytes written than the second block costs to read.
 //!
+//! Invariants: a record counts as a reference from the moment it is gathered; the batch holds one
+//! more, until its cluster is in the store, so that the cluster is nobody else's. Until then the
+//! caller's buffer is the cluster, and reads are served from there ([`Behind`]).
+//!
 //! Bad for: a batch with few records, which still claims a whole cluster.
 
 use crate::record::{RECORD_BYTES_MAX, record_bytes, write};
-use crate::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Place};
+use crate::{BLOCK_BYTES, Behind, Blocks, CLUSTER_BYTES, Clusters, Errno, Place};
 
-/// A claimed cluster that is being filled. Dropped unfinished, it gives the cluster back.
-#[derive(Debug)]
-pub struct Batch<'a> {
-    clusters: Clusters<'a>,
-    buffer: &'a mut [u8],
+/// A claimed cluster that is being filled, in a buffer of the caller's.
+///
+/// The buffer is the same at every call, [`CLUSTER_BYTES`] long and aligned to [`BLOCK_BYTES`].
+#[derive(Debug, Clone, Copy)]
+pub struct Batch {
     cluster: u32,
     generation: u32,
     used_bytes: usize,
-    records: u32,
-    published: bool,
 }
 
-impl<'a> Batch<'a> {
-    /// Claims a cluster and gathers its records in `buffer`, which is [`CLUSTER_BYTES`] long and
-    /// aligned to [`BLOCK_BYTES`]. `None`: the store is full.
-    pub fn begin(clusters: Clusters<'a>, buffer: &'a mut [u8]) -> Option<Self> {
-        assert_eq!(buffer.len(), CLUSTER_BYTES);
-        debug_assert!((buffer.as_ptr() as usize).is_multiple_of(BLOCK_BYTES));
+impl Batch {
+    /// Claims a cluster. `None`: the store is full.
+    pub fn begin(clusters: Clusters<'_>) -> Option<Self> {
         let cluster = clusters.claim()?;
-        let generation = clusters.generation(cluster);
-        let (used_bytes, records, published) = (0, 0, false);
-        Some(Self { clusters, buffer, cluster, generation, used_bytes, records, published })
+        clusters.publish(cluster, 1);
+        Some(Self { cluster, generation: clusters.generation(cluster), used_bytes: 0 })
     }
 
-    /// Adds a record of `data`, 1 to [`RECORD_BYTES_MAX`] bytes: where it will lie once the batch
-    /// is finished. `None`: the cluster has no room for it.
-    pub fn push(&mut self, data: &[u8]) -> Option<Place> {
+    /// Adds a record of `data`, 1 to [`RECORD_BYTES_MAX`] bytes, with a reference to it: where it
+    /// lies. `None`: the cluster has no room for it.
+    pub fn push(
+        &mut self,
+        clusters: Clusters<'_>,
+        buffer: &mut [u8],
+        data: &[u8],
+    ) -> Option<Place> {
         assert!((1..=RECORD_BYTES_MAX).contains(&data.len()), "a record of {} bytes", data.len());
+        assert_eq!(buffer.len(), CLUSTER_BYTES);
         let end_bytes = self.used_bytes + record_bytes(data.len());
         if end_bytes > CLUSTER_BYTES {
             return None;
         }
-        let place = Place::new(self.offset_bytes() + self.used_bytes as u64, data.len());
-        write(&mut self.buffer[self.used_bytes..end_bytes], data, place, self.generation);
+        let place = Place::new(self.start_bytes() + self.used_bytes as u64, data.len());
+        write(&mut buffer[self.used_bytes..end_bytes], data, place, self.generation);
         self.used_bytes = end_bytes;
-        self.records += 1;
+        clusters.add_reference(self.cluster);
         Some(place)
     }
 
-    /// Has the next record begin a block.
-    pub fn begin_block(&mut self) {
-        let start_bytes = self.used_bytes.next_multiple_of(BLOCK_BYTES);
-        self.buffer[self.used_bytes..start_bytes].fill(0);
+    /// Has the next record begin at `start_bytes` of the cluster, which is not before the end of the
+    /// last one.
+    pub fn fill_to(&mut self, buffer: &mut [u8], start_bytes: usize) {
+        buffer[self.used_bytes..start_bytes].fill(0);
         self.used_bytes = start_bytes;
     }
 
-    /// Has a record of `len` bytes of data that comes next lie in one block, as far as it is not
-    /// longer than one.
-    pub fn begin_block_for(&mut self, len: usize) {
-        let left_bytes = self.used_bytes.next_multiple_of(BLOCK_BYTES) - self.used_bytes;
-        if record_bytes(len) > left_bytes {
-            self.begin_block();
-        }
-    }
-
-    /// The cluster that they will lie in.
+    /// The cluster that the records lie in.
     pub fn cluster(&self) -> u32 {
         self.cluster
     }
 
-    /// Records gathered so far.
-    pub fn records(&self) -> u32 {
-        self.records
+    /// Where it starts in the store, in bytes.
+    pub fn start_bytes(&self) -> u64 {
+        u64::from(self.cluster) * CLUSTER_BYTES as u64
     }
 
     /// Bytes that the records gathered so far take.
@@ -79,41 +74,39 @@ impl<'a> Batch<'a> {
         self.used_bytes
     }
 
-    /// Writes the records, whole blocks at once, and counts one reference for each: bytes written.
-    /// A batch without records writes nothing.
+    /// Writes the records, whole blocks at once: bytes written. The write may go on behind what
+    /// the caller does next; `behind`, in which none goes on before, knows of it then. A cluster in
+    /// which nothing is alive is given back instead.
     ///
     /// # Errors
-    /// The cause of a failed write. The cluster is given back and none of the places is valid: the
-    /// caller keeps its copies.
-    pub fn finish(mut self, blocks: &impl Blocks) -> Result<usize, Errno> {
-        if self.records == 0 {
+    /// The cause of a failed write. The buffer remains the cluster, and the batch may be finished again.
+    ///
+    /// # Safety
+    /// The buffer stays where it is, and is not written to, until `behind` is settled.
+    pub unsafe fn finish(
+        &self,
+        blocks: &impl Blocks,
+        clusters: Clusters<'_>,
+        buffer: &mut [u8],
+        behind: &mut Behind,
+    ) -> Result<usize, Errno> {
+        if clusters.references(self.cluster) == 1 {
+            clusters.drop_reference(self.cluster, blocks);
             return Ok(0);
         }
         let written_bytes = self.used_bytes.next_multiple_of(BLOCK_BYTES);
-        self.buffer[self.used_bytes..written_bytes].fill(0);
-        let offset_bytes = self.offset_bytes();
-        if let Err(errno) = blocks.write_at(offset_bytes, &self.buffer[..written_bytes]) {
+        buffer[self.used_bytes..written_bytes].fill(0);
+        // SAFETY: the caller's promise.
+        let begun = unsafe { blocks.begin_write(self.start_bytes(), &buffer[..written_bytes]) };
+        let goes_on = begun.inspect_err(|_| {
             // What was written of it may be what fills the disk.
-            blocks.punch(offset_bytes, CLUSTER_BYTES as u64);
-            return Err(errno);
+            blocks.punch(self.start_bytes(), CLUSTER_BYTES as u64);
+        })?;
+        if goes_on {
+            behind.begin(*self, written_bytes);
+        } else {
+            clusters.drop_reference(self.cluster, blocks);
         }
-        self.clusters.publish(self.cluster, self.records);
-        self.published = true;
         Ok(written_bytes)
-    }
-
-    /// Gives the cluster back; none of the places is valid.
-    pub fn abandon(self) {}
-
-    fn offset_bytes(&self) -> u64 {
-        u64::from(self.cluster) * CLUSTER_BYTES as u64
-    }
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        if !self.published {
-            self.clusters.release(self.cluster);
-        }
     }
 }

@@ -22,6 +22,26 @@ pub trait Blocks {
     /// The cause when not all of it was written.
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno>;
 
+    /// Begins to write `data` at `offset_bytes`: true when the write goes on by itself until
+    /// [`Blocks::settle`] tells how it ended, false when it is done. One write at a time.
+    ///
+    /// # Errors
+    /// The cause when nothing goes on and not all of it was written.
+    ///
+    /// # Safety
+    /// Until the write is settled `data` stays where and as it is.
+    unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
+        self.write_at(offset_bytes, data).map(|()| false)
+    }
+
+    /// Waits for the write that was begun, if one goes on.
+    ///
+    /// # Errors
+    /// The cause when not all of it was written.
+    fn settle(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// Reads as much as `data` is long from `offset_bytes`.
     ///
     /// # Errors

@@ -19,8 +19,9 @@
 //! The generation lets a checksum notice a record of the cluster's earlier life.
 //! Every operation is one atomic step a word, so no process ever waits for another, and a process
 //! may be killed between any two. What it had claimed and not published, or was giving back, is
-//! lost to the run, at most a cluster for each thread that was in the middle of it; and so are
-//! clusters that its references keep alive. No other process's records are ever touched.
+//! lost to the run, at most a cluster for each thread that was in the middle of it. Its references
+//! are given back by others, as far as it has noted them ([`References`](crate::References)). No
+//! other process's records are ever touched.
 //!
 //! Bad for: a store that is nearly full, where each claim looks at every word.
 
@@ -120,9 +121,18 @@ impl<'a> Clusters<'a> {
     /// Counts one reference less. With the last one the cluster's space is given back to `blocks`
     /// and the cluster is free: `true`.
     pub fn drop_reference(&self, cluster: u32, blocks: &impl Blocks) -> bool {
-        let before = self.word(cluster).fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before & OWNED != 0 && before & REFERENCES != 0, "no reference to drop");
-        if before & REFERENCES != 1 {
+        self.drop_references(cluster, 1, blocks)
+    }
+
+    /// The same for several references.
+    pub fn drop_references(&self, cluster: u32, references: u32, blocks: &impl Blocks) -> bool {
+        let references = u64::from(references);
+        let before = self.word(cluster).fetch_sub(references, Ordering::AcqRel);
+        debug_assert!(
+            before & OWNED != 0 && before & REFERENCES >= references,
+            "no reference to drop"
+        );
+        if before & REFERENCES != references {
             return false;
         }
         // Still owned: nobody claims it before the hole is punched, or it is marked.

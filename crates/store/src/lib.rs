@@ -9,6 +9,7 @@
 
 mod around;
 mod batch;
+mod behind;
 mod blocks;
 mod clusters;
 #[cfg(any(test, feature = "faulting"))]
@@ -18,11 +19,13 @@ mod memory;
 mod place;
 mod read;
 mod record;
+mod references;
 #[cfg(test)]
 mod tests;
 
 pub use around::{Around, ReadAround};
 pub use batch::Batch;
+pub use behind::{Behind, ReadBehind};
 pub use blocks::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Errno};
 pub use clusters::Clusters;
 #[cfg(any(test, feature = "faulting"))]
@@ -32,3 +35,4 @@ pub use memory::Memory;
 pub use place::Place;
 pub use read::{READ_BYTES_MIN, ReadError, Transfer, read, read_run};
 pub use record::RECORD_BYTES_MAX;
+pub use references::References;

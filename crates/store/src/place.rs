@@ -50,6 +50,11 @@ impl Place {
         (self.0 & ((1 << LEN_BITS) - 1)) as usize + 1
     }
 
+    /// Bytes that a record with `len` bytes of data takes of its cluster.
+    pub const fn record_bytes_of(len: usize) -> usize {
+        record_bytes(len)
+    }
+
     /// Bytes that the record takes of its cluster.
     pub const fn record_bytes(self) -> usize {
         record_bytes(self.len())

@@ -32,6 +32,46 @@ pub(crate) fn words(clusters: usize) -> Vec<AtomicU64> {
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }
 
+/// A batch with all that it needs.
+pub(crate) struct Writer<'a> {
+    clusters: Clusters<'a>,
+    buffer: &'a mut [u8],
+    batch: Batch,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn begin(clusters: Clusters<'a>, buffer: &'a mut [u8]) -> Option<Self> {
+        Some(Self { clusters, buffer, batch: Batch::begin(clusters)? })
+    }
+
+    pub(crate) fn push(&mut self, data: &[u8]) -> Option<Place> {
+        self.batch.push(self.clusters, self.buffer, data)
+    }
+
+    /// Writes what was pushed; after an error its references are gone.
+    pub(crate) fn finish(self, blocks: &impl Blocks) -> Result<usize, Errno> {
+        let mut behind = Behind::NONE;
+        let Self { clusters, buffer, batch } = self;
+        // SAFETY: settled before the buffer is used again.
+        let written = unsafe { batch.finish(blocks, clusters, buffer, &mut behind) };
+        match written.and_then(|bytes| behind.settle(blocks, clusters, buffer).map(|()| bytes)) {
+            Ok(bytes) => Ok(bytes),
+            Err(errno) => {
+                Self { clusters, buffer, batch }.abandon(blocks);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Drops all references of the batch.
+    pub(crate) fn abandon(self, blocks: &impl Blocks) {
+        let cluster = self.batch.cluster();
+        for _ in 0..self.clusters.references(cluster) {
+            self.clusters.drop_reference(cluster, blocks);
+        }
+    }
+}
+
 /// A record's data, different for every number.
 fn content(number: u64, len: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -62,12 +102,12 @@ fn places_pack() {
 fn a_batch_is_one_write_of_little_more_than_its_data() {
     let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
     let clusters = Clusters::new(&words);
-    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+    let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
     let mut data_bytes = 0;
     while let Some(place) = batch.push(&content(data_bytes as u64, 1200)) {
         data_bytes += place.len();
     }
-    let records = batch.records();
+    let records = clusters.references(0) - 1;
     let written_bytes = batch.finish(&memory).unwrap();
     assert_eq!(written_bytes, CLUSTER_BYTES);
     assert!(written_bytes * 100 <= data_bytes * 102, "{written_bytes} for {data_bytes}");
@@ -75,17 +115,18 @@ fn a_batch_is_one_write_of_little_more_than_its_data() {
 }
 
 #[test]
-fn an_unfinished_batch_gives_its_cluster_back() {
+fn a_batch_of_which_nothing_is_alive_gives_its_cluster_back() {
     let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
     let clusters = Clusters::new(&words);
-    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
-    batch.push(b"kept by the caller").unwrap();
+    let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
+    let place = batch.push(b"dropped before it was written").unwrap();
     assert_eq!(clusters.claim(), None);
-    batch.abandon();
-    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
-    batch.push(b"kept by the caller").unwrap();
+    assert!(!clusters.drop_reference(place.cluster(), &memory));
+    assert_eq!(batch.finish(&memory), Ok(0));
+    let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
+    batch.push(b"still in the buffer").unwrap();
     assert!(batch.finish(&Full).is_err());
-    assert_eq!(Batch::begin(clusters, buffer.get()).unwrap().finish(&memory), Ok(0));
+    assert_eq!(Writer::begin(clusters, buffer.get()).unwrap().finish(&memory), Ok(0));
     assert_eq!(clusters.used_clusters(), 0);
 }
 
@@ -106,12 +147,12 @@ impl Blocks for Full {
 fn a_record_of_the_cluster_s_earlier_life_is_noticed() {
     let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
     let clusters = Clusters::new(&words);
-    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+    let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
     let old = batch.push(b"old").unwrap();
     batch.finish(&memory).unwrap();
     // The hole is not punched, and the second write is lost.
     assert!(clusters.drop_reference(old.cluster(), &Full));
-    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+    let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
     let new = batch.push(b"new").unwrap();
     batch.finish(&Memory::default()).unwrap();
     assert_eq!(old, new);
@@ -132,7 +173,7 @@ fn a_place_that_no_batch_gave_out_is_corrupt() {
 fn a_read_takes_the_blocks_of_the_record_and_no_more() {
     let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
     let clusters = Clusters::new(&words);
-    let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+    let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
     let places: Vec<_> =
         [1000, 3072, 4096, 4096, 10].map(|len| batch.push(&content(1, len)).unwrap()).into();
     batch.finish(&memory).unwrap();
@@ -198,7 +239,7 @@ fn run(steps: Vec<Step>, blocks: &Faulting<Memory>) {
     for (number, step) in (0u64..).zip(steps) {
         match step {
             Step::Spill(lens) => {
-                let Some(mut batch) = Batch::begin(clusters, buffer.get()) else {
+                let Some(mut batch) = Writer::begin(clusters, buffer.get()) else {
                     assert_eq!(clusters.used_clusters(), clusters.total_clusters());
                     continue;
                 };
@@ -215,9 +256,9 @@ fn run(steps: Vec<Step>, blocks: &Faulting<Memory>) {
                 }
             }
             Step::Abandon => {
-                if let Some(mut batch) = Batch::begin(clusters, buffer.get()) {
+                if let Some(mut batch) = Writer::begin(clusters, buffer.get()) {
                     batch.push(&[1; 99]).unwrap();
-                    batch.abandon();
+                    batch.abandon(blocks);
                 }
             }
             Step::Read(index) => {
@@ -297,7 +338,7 @@ proptest! {
     fn any_turned_bit_of_a_record_is_corrupt(len in 1usize..=4096, bit in any::<prop::sample::Index>()) {
         let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
         let clusters = Clusters::new(&words);
-        let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+        let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
         let place = batch.push(&content(7, len)).unwrap();
         let written_bytes = batch.finish(&memory).unwrap();
         let bit = bit.index((8 + len) * 8);
@@ -321,7 +362,7 @@ fn ten_thousand_faults() {
         let mut buffer = Buffer::new(CLUSTER_BYTES);
         let mut held = BTreeMap::new();
         for number in 0..200u64 {
-            let Some(mut batch) = Batch::begin(clusters, buffer.get()) else { break };
+            let Some(mut batch) = Writer::begin(clusters, buffer.get()) else { break };
             let data = content(number, 1 + number as usize * 37 % 4096);
             let places: Vec<_> = (0..4).map(|_| batch.push(&data).unwrap()).collect();
             if batch.finish(&blocks).is_err() {
@@ -432,11 +473,11 @@ fn most_free_clusters_give_their_blocks_back() {
     for _ in 0..3 {
         let mut places = vec![];
         for _ in 0..CLUSTERS {
-            let mut batch = Batch::begin(clusters, buffer.get()).unwrap();
+            let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
             places.push(batch.push(&content(1, 4000)).unwrap());
             batch.finish(&memory).unwrap();
         }
-        assert!(Batch::begin(clusters, buffer.get()).is_none());
+        assert!(Writer::begin(clusters, buffer.get()).is_none());
         places.iter().for_each(|place| assert!(clusters.drop_reference(place.cluster(), &memory)));
         let kept = memory.held_blocks();
         assert!((1..CLUSTERS / 2).contains(&kept), "{kept}");
@@ -470,9 +511,9 @@ fn the_last_of_several_holders_frees() {
 fn a_killed_writer_costs_one_cluster() {
     let (words, memory, mut buffer) = (words(3), Memory::default(), Buffer::new(CLUSTER_BYTES));
     let clusters = Clusters::new(&words);
-    std::mem::forget(Batch::begin(clusters, buffer.get()).unwrap());
+    let _killed = Writer::begin(clusters, buffer.get()).unwrap().batch;
     let mut spilled = vec![];
-    while let Some(mut batch) = Batch::begin(clusters, buffer.get()) {
+    while let Some(mut batch) = Writer::begin(clusters, buffer.get()) {
         spilled.push(batch.push(b"alive").unwrap());
         batch.finish(&memory).unwrap();
     }

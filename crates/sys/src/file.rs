@@ -11,6 +11,18 @@ const EMFILE: Errno = Errno(24);
 /// `AT_FDCWD`.
 const HERE: usize = -100isize as usize;
 
+/// Takes away a mapping of a file, if there are any bytes of it.
+///
+/// # Safety
+/// The bytes are what one of [`Fd::map_shared`] and [`Fd::map_shared_at`] has mapped, or none, and
+/// nobody uses them any more.
+pub unsafe fn unmap(start: usize, bytes: usize) {
+    // SAFETY: the caller's promise.
+    if bytes > 0 && unsafe { checked(nr::__NR_munmap, [start, bytes]) }.is_ok() {
+        limits::own_changes(-(bytes as i64));
+    }
+}
+
 impl Fd {
     /// Opens `path`, which ends in a zero byte, close-on-exec.
     ///
@@ -112,13 +124,22 @@ impl Fd {
         let _ = unsafe { checked(nr::__NR_fallocate, arguments) };
     }
 
-    /// Maps `bytes` of the file, shared.
+    /// Maps the first `bytes` of the file, shared.
     ///
     /// # Errors
     /// The kernel's.
     pub fn map_shared(self, bytes: usize) -> Result<*mut u8, Errno> {
+        self.map_shared_at(0, bytes)
+    }
+
+    /// Maps `bytes` of the file from `offset`, a multiple of a page, shared.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn map_shared_at(self, offset: u64, bytes: usize) -> Result<*mut u8, Errno> {
         let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
-        let arguments = [0, bytes, protection, nr::MAP_SHARED as usize, self.0 as usize, 0];
+        let flags = nr::MAP_SHARED as usize;
+        let arguments = [0, bytes, protection, flags, self.0 as usize, offset as usize];
         limits::own_changes(bytes as i64);
         // SAFETY: a new mapping touches nothing that exists.
         let base = unsafe { checked(nr::__NR_mmap, arguments) }.inspect_err(|_| {

@@ -9,11 +9,13 @@
 //! x86-64 only: Syscall User Dispatch exists there.
 #![no_std]
 
+pub mod aio;
 pub mod dispatch;
 pub mod file;
 pub mod limits;
 pub mod lock;
 pub mod mapping;
+pub mod pagemap;
 pub mod process;
 pub mod processor;
 pub mod signal;

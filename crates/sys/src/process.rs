@@ -28,6 +28,19 @@ pub fn exists(pid: i32) -> bool {
     asked != Err(Errno(3))
 }
 
+/// Whether process `pid`, another one, has this memory. One that has ended or runs another program
+/// has not; where the kernel does not tell (kcmp(2)), one that exists has.
+pub fn shares_memory(pid: i32) -> bool {
+    const KCMP_VM: usize = 1;
+    let arguments = [tid() as usize, pid as usize, KCMP_VM, 0, 0];
+    // SAFETY: compares, changes nothing.
+    match unsafe { checked(nr::__NR_kcmp, arguments) } {
+        Ok(order) => order == 0,
+        Err(Errno(3)) => false,
+        Err(_) => exists(pid),
+    }
+}
+
 /// Sends `signal` to the calling thread.
 pub fn raise(signal: u32) {
     // SAFETY: what the signal does to this process is what the caller wants.

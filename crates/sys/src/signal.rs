@@ -270,19 +270,36 @@ pub fn pending() -> Mask {
     set
 }
 
+/// The code of a signal that kill(2) sent.
+pub const SI_USER: i32 = 0;
 /// The code of a signal that [`queue`] sent.
 pub const SI_QUEUE: i32 = -1;
+/// The code of a signal that was sent to one thread.
+pub const SI_TKILL: i32 = -6;
 
 /// Sends `signal` with `value` to a process, as sigqueue(3) does. False where it is gone, or that is not allowed.
 pub fn queue(pid: i32, signal: u32, value: usize) -> bool {
+    let info = queued(signal, value);
+    let arguments = [pid as usize, signal as usize, (&raw const info) as usize];
+    // SAFETY: the kernel only reads the information.
+    unsafe { checked(nr::__NR_rt_sigqueueinfo, arguments) }.is_ok()
+}
+
+/// The same for one thread of a process, if it is there.
+pub fn queue_for_thread(pid: i32, tid: i32, signal: u32, value: usize) {
+    let info = queued(signal, value);
+    let arguments = [pid as usize, tid as usize, signal as usize, (&raw const info) as usize];
+    // SAFETY: the kernel only reads the information.
+    let _ = unsafe { checked(nr::__NR_rt_tgsigqueueinfo, arguments) };
+}
+
+fn queued(signal: u32, value: usize) -> Info {
     // SAFETY: plain numbers.
     let none: Info = unsafe { core::mem::zeroed() };
     let mut info = Info { signal: signal as i32, code: SI_QUEUE, ..none };
     info.words[0] = crate::process::pid() as usize;
     info.words[1] = value;
-    let arguments = [pid as usize, signal as usize, (&raw const info) as usize];
-    // SAFETY: the kernel only reads the information.
-    unsafe { checked(nr::__NR_rt_sigqueueinfo, arguments) }.is_ok()
+    info
 }
 
 /// Takes a signal away that is pending for the calling thread and blocked.

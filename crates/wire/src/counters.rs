@@ -66,10 +66,13 @@ pub enum EventKind {
     NotManaged,
     /// The agent could not get memory or a descriptor that it needs; the program is ended.
     AgentFailed,
+    /// An invariant does not hold; the program is ended before a wrong byte reaches it. The value is
+    /// the line, the address the first eight letters of the file's name.
+    InvariantBroken,
 }
 
 /// Every kind, in the order of their numbers.
-pub const EVENT_KINDS: [EventKind; 7] = [
+pub const EVENT_KINDS: [EventKind; 8] = [
     EventKind::StoreWriteFailed,
     EventKind::StoreFull,
     EventKind::BudgetExceeded,
@@ -77,6 +80,7 @@ pub const EVENT_KINDS: [EventKind; 7] = [
     EventKind::PageCorrupt,
     EventKind::NotManaged,
     EventKind::AgentFailed,
+    EventKind::InvariantBroken,
 ];
 
 /// One kind of event: how often, and the first time's particulars.

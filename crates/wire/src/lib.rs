@@ -41,6 +41,10 @@ pub const GIVE_BACK: usize = 0x7a70_6167;
 /// bring pages in ([`Request`]).
 pub const BRING_IN: usize = GIVE_BACK + 1;
 
+/// The value that travels with a queued signal by which a thread of a process calls another one of
+/// the same process.
+pub const CALL_THREAD: usize = GIVE_BACK + 2;
+
 /// What the supervisor asks of a stopped thread when it enters an agent's image
 /// at [`Control::entry_offset`].
 ///
@@ -76,7 +80,7 @@ pub struct Settings {
     pub supervisor_pid: i32,
     /// The supervisor's descriptor of the swap file, or -1.
     pub store_fd: i32,
-    /// The supervisor's descriptor of the cluster map (one `u32` a cluster), or -1.
+    /// The supervisor's descriptor of the cluster map, and the processes' references behind it, or -1.
     pub clusters_fd: i32,
     /// The supervisor's descriptor of the agent's own shared object.
     pub agent_fd: i32,
@@ -204,8 +208,9 @@ impl Control {
         size_of::<Control>() + frames::tables_bytes(budget_bytes)
     }
 
-    /// Gives back all that process `pid` had, and its slot, unless somebody else does that. The
-    /// process has ended, is about to, or has become another program.
+    /// Gives back all that process `pid` had of RAM, and its slot, unless somebody else does that.
+    /// The process has ended, is about to, or has become another program. What it has noted of the
+    /// store is the supervisor's to give back ([`Processes::free_left`]).
     pub fn retire(&self, tables: &Tables<'_>, slot: &ProcessSlot, pid: i32) {
         if !self.processes.begin_retiring(slot, pid) {
             return;
@@ -225,6 +230,9 @@ pub(crate) const NO_PROCESS: i32 = 0;
 
 /// Nor is this: the slot is being freed.
 pub(crate) const RETIRING: i32 = -1;
+
+/// Nor is this: the process is gone, but for what it has noted of the store.
+pub(crate) const LEFT: i32 = -2;
 
 /// Shorthand for the zero of a process id cell.
 pub(crate) const fn no_process() -> AtomicI32 {

@@ -6,14 +6,16 @@
 //!
 //! Invariant: at rest, a field of `Usage` but `shared_bytes` is the sum of that field
 //! over the slots. A slot is claimed by the process itself, by its id, and freed by the
-//! process at its end or by the supervisor once the process is gone.
+//! process at its end or by the supervisor once the process is gone. Where the process has
+//! noted references to the store that it did not give back, its slot is left, and the
+//! supervisor frees it after them.
 
 use core::sync::atomic::{
     AtomicI32, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
-use crate::{NO_PROCESS, RETIRING, Usage, no_process};
+use crate::{LEFT, NO_PROCESS, RETIRING, Usage, no_process};
 
 /// How many processes of one run can be managed at the same time.
 pub const MAX_PROCESSES: usize = 1024;
@@ -40,6 +42,10 @@ pub struct ProcessSlot {
     pub managed_bytes: AtomicU64,
     /// Counts up whenever this process wanted room and had nothing of its own to give.
     pub starved: AtomicU64,
+    /// Set while the process notes what it holds of the store, by its place among the slots.
+    pub has_noted: AtomicU32,
+    /// Set while another process may use its memory, and with it what it holds of the store.
+    pub is_lent: AtomicU32,
     /// What another process asks of this one.
     pub request: Request,
 }
@@ -97,6 +103,8 @@ impl ProcessSlot {
             metadata_bytes: AtomicU64::new(0),
             managed_bytes: AtomicU64::new(0),
             starved: AtomicU64::new(0),
+            has_noted: AtomicU32::new(0),
+            is_lent: AtomicU32::new(0),
             request: Request::new(),
         }
     }
@@ -136,7 +144,7 @@ impl Processes {
     }
 
     /// The place of a slot; `None` for one that is not of these.
-    pub(crate) fn index_of(&self, slot: &ProcessSlot) -> Option<usize> {
+    pub fn index_of(&self, slot: &ProcessSlot) -> Option<usize> {
         let offset = core::ptr::from_ref(slot) as usize;
         let offset = offset.wrapping_sub(self.slots.as_ptr() as usize);
         let index = offset / size_of::<ProcessSlot>();
@@ -154,11 +162,27 @@ impl Processes {
         slot.pid.compare_exchange(pid, RETIRING, AcqRel, Relaxed).is_ok()
     }
 
-    /// Gives the whole share of a slot back to `usage` and frees the slot.
+    /// Gives the whole share of a slot back to `usage` and frees the slot, or leaves it.
     pub(crate) fn free(&self, slot: &ProcessSlot, usage: &Usage) {
         slot.give_all_back(usage);
-        slot.pid.store(NO_PROCESS, Release);
         self.count.fetch_sub(1, Relaxed);
+        let is_left = slot.has_noted.load(Relaxed) != 0;
+        if !is_left {
+            slot.is_lent.store(0, Relaxed);
+        }
+        slot.pid.store(if is_left { LEFT } else { NO_PROCESS }, Release);
+    }
+
+    /// Frees every slot that was left, after `give_back` has seen to what its process noted, given
+    /// its place and whether another process may still use that. One caller at a time.
+    pub fn free_left(&self, mut give_back: impl FnMut(usize, bool)) {
+        for (at, slot) in self.slots.iter().enumerate() {
+            if slot.pid.load(Acquire) == LEFT {
+                give_back(at, slot.is_lent.swap(0, Relaxed) != 0);
+                slot.has_noted.store(0, Relaxed);
+                slot.pid.store(NO_PROCESS, Release);
+            }
+        }
     }
 
     /// The slots in use.
@@ -210,6 +234,31 @@ mod tests {
         assert_eq!(usage.total_bytes(), 4096);
         assert_eq!(processes.count(), 0);
         assert_eq!(processes.in_use().count(), 0);
+    }
+
+    #[test]
+    fn a_slot_with_notes_is_free_only_after_them() {
+        let (usage, processes) = (Usage::default(), Processes::default());
+        for (pid, has_noted, is_lent) in [(5, 0, 1), (6, 1, 0), (7, 1, 1)] {
+            let slot = processes.claim(pid).expect("a free slot");
+            slot.has_noted.store(has_noted, Relaxed);
+            slot.is_lent.store(is_lent, Relaxed);
+        }
+        for pid in 5..=7 {
+            let slot = &processes.slots[pid - 5];
+            assert!(processes.begin_retiring(slot, pid as i32));
+            processes.free(slot, &usage);
+        }
+        assert_eq!((processes.count(), processes.in_use().count()), (0, 0));
+        assert_eq!(processes.claim(8).and_then(|slot| processes.index_of(slot)), Some(0));
+        assert_eq!(processes.claim(9).and_then(|slot| processes.index_of(slot)), Some(3));
+        let mut given = [None; 4];
+        processes.free_left(|at, is_lent| given[at] = Some(is_lent));
+        assert_eq!(given, [None, Some(false), Some(true), None]);
+        processes.free_left(|_, _| panic!("nothing is left"));
+        let slot = processes.claim(10).expect("a free slot");
+        assert_eq!(processes.index_of(slot), Some(1));
+        assert_eq!((slot.has_noted.load(Relaxed), slot.is_lent.load(Relaxed)), (0, 0));
     }
 
     #[test]

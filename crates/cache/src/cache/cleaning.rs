@@ -15,12 +15,11 @@
 //! Bad for: a program whose spilled pages all die at the same rate, where what is
 //! gathered today dies tomorrow; it writes at most twice.
 
+use zpager_codec::Page;
 use zpager_pool::{Pool, Space, SpaceSource};
-use zpager_store::{Batch, Blocks, CLUSTER_BYTES, Place, read_run};
+use zpager_store::{Batch, Blocks, CLUSTER_BYTES, Place, ReadError, read_run};
 
-use super::{
-    Cache, Leaving, READ_BYTES, RECORDS_MAX, RUN_MAX, SpillError, Store, bytes_mut, slice_mut,
-};
+use super::{Cache, READ_BYTES, RUN_MAX, SpillError, Store, WRITE_BYTES_MIN, bytes_mut, slice_mut};
 use crate::coder::Coder;
 use crate::entry::{Entry, PageNumber, State};
 use crate::index::PAGE_NUMBER_END;
@@ -31,7 +30,7 @@ const CLASSES: usize = 64;
 const GATHERED_CLASSES: usize = CLASSES / 2;
 const RESTORED_CLASSES: usize = CLASSES * 7 / 8;
 /// Records in the emptiest clusters that one walk over the index finds.
-const FOUND_MAX: usize = RECORDS_MAX;
+const FOUND_MAX: usize = WRITE_BYTES_MIN / 16;
 /// Tries not made after a walk found nothing.
 const FUTILE_PAUSE: u32 = 64;
 /// At most this part of what is held is found with one walk.
@@ -40,12 +39,8 @@ const FOUND_PART: usize = 8;
 /// What one cleaning moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Pages whose records were written anew or taken back.
+    /// Pages whose records were gathered or taken back.
     pub pages: usize,
-    /// Bytes written.
-    pub written_bytes: usize,
-    /// Where the write ends in the store.
-    pub end_bytes: u64,
     /// Reads from the store.
     pub reads: u32,
     /// Bytes read from the store.
@@ -89,8 +84,9 @@ struct Class {
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Whether so little of what is held of the store is alive that cleaning is worth a try.
     fn should_clean(&self) -> bool {
+        let is_sparse = || self.held.is_sparse(self.writer.unfilled_bytes());
         self.store.is_some()
-            && (self.rules.gathers && self.pause.left == 0 && self.held.is_sparse()
+            && (self.rules.gathers && self.pause.left == 0 && is_sparse()
                 || self.pause.is_of_full_store())
     }
 
@@ -108,21 +104,22 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             self.waiting.pause -= 1;
             return Err(SpillError::Nothing);
         }
+        if !self.writer.fits(size_of::<Page>()) {
+            self.finish_batch()?;
+        }
         let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
-        // SAFETY: the buffer is this cache's alone.
-        let buffer = unsafe { bytes_mut(&self.batch, CLUSTER_BYTES) };
-        let batch = Batch::begin(store.clusters, buffer);
-        if let Some(batch) = batch.as_ref()
-            && self.pause.is_of_full_store()
-        {
-            debug_assert!(batch.records() == 0, "only to see that there is room again");
+        let batch = self.writer.open(store);
+        if batch.is_some() && self.pause.is_of_full_store() {
+            // There is room again.
             self.pause.left = 0;
             return Err(SpillError::Nothing);
         }
-        if batch.as_ref().is_some_and(|batch| batch.cluster() < self.held.end()) {
-            return Err(SpillError::Nothing);
-        }
+        // What was found is moved at once: much of it is dead when the store has to grow again.
         if self.waiting.next == self.waiting.end {
+            let grows_store = |batch: Batch| batch.start_bytes() >= self.writer.end_bytes();
+            if batch.is_some_and(|batch| !grows_store(batch)) {
+                return Err(SpillError::Nothing);
+            }
             match batch {
                 // One cluster alone gives nothing that it does not take.
                 Some(_) => self.find_emptiest(GATHERED_CLASSES, 2),
@@ -130,7 +127,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             }
         }
         let outcome = match batch {
-            Some(batch) => self.gather_and_write(batch),
+            Some(_) => self.gather_alive(),
             None => self.restore(),
         };
         if self.waiting.next == self.waiting.end && self.waiting.end > 0 {
@@ -221,72 +218,53 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         marked
     }
 
-    /// Moves what was found, as much as fits the batch.
-    fn gather_and_write(&mut self, mut batch: Batch<'static>) -> Result<Cleaned, SpillError> {
-        // SAFETY: the buffers are this cache's alone.
-        let (leaving, read_buffer) = unsafe {
-            (slice_mut::<Leaving>(&self.leaving, RECORDS_MAX), bytes_mut(&self.blocks, READ_BYTES))
-        };
+    /// Moves what was found, as much as fits the open batch.
+    fn gather_alive(&mut self) -> Result<Cleaned, SpillError> {
+        // SAFETY: the buffer is this cache's alone.
+        let read_buffer = unsafe { bytes_mut(&self.blocks, READ_BYTES) };
         let found = self.found();
         let mut cleaned = Cleaned::default();
-        let start_bytes = u64::from(batch.cluster()) * CLUSTER_BYTES as u64;
         loop {
             let mut run = [Found { place: Place::from_raw(0), page: 0 }; RUN_MAX];
-            let room_bytes = CLUSTER_BYTES - batch.used_bytes();
-            let room = RUN_MAX.min(leaving.len() - cleaned.pages);
-            let taken = self.take_run(found, &mut run[..room], room_bytes);
+            let room_bytes = CLUSTER_BYTES - self.writer.open_bytes();
+            let taken = self.take_run(found, &mut run, room_bytes);
             if taken == 0 {
                 break;
             }
             let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
             let places: [Place; RUN_MAX] = core::array::from_fn(|at| run[at].place);
-            let transfer = read_run(
-                &store.blocks,
-                store.clusters,
-                &places[..taken],
-                read_buffer,
-                |at, data| {
-                    // What cannot be read stays where it is, to be told to the program that wants it.
-                    let Ok(data) = data else { return };
-                    let State::Spilled { codec, .. } = self.index.get(run[at].page).state() else {
-                        return;
-                    };
-                    let Some(place) = batch.push(data) else { return };
-                    let entry = Entry::new(State::Spilled { codec, place });
-                    leaving[cleaned.pages] = Leaving { page: run[at].page, pooled: entry };
-                    cleaned.pages += 1;
-                },
-            );
+            let mut moved = [(0, Place::from_raw(0)); RUN_MAX];
+            let mut count = 0;
+            // What is alive in a cluster that is not written yet is not found.
+            let (blocks, writer) = (&store.blocks, &mut self.writer);
+            let each = |at: usize, data: Result<&[u8], ReadError>| {
+                // What cannot be read stays where it is, to be told to the program that wants it.
+                let place = data.ok().and_then(|data| writer.push(store, data).ok());
+                if let Some(place) = place {
+                    moved[count] = (run[at].page, place);
+                    count += 1;
+                }
+            };
+            let transfer = read_run(blocks, store.clusters, &places[..taken], read_buffer, each);
             cleaned.reads += transfer.reads;
             cleaned.read_bytes += transfer.bytes;
+            cleaned.pages += count;
+            moved[..count].iter().for_each(|&(page, place)| self.move_record(page, place));
         }
         if cleaned.pages == 0 {
-            batch.abandon();
             self.waiting.pause = FUTILE_PAUSE;
             return Err(SpillError::Nothing);
         }
-        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
-        match batch.finish(&store.blocks) {
-            Ok(written_bytes) => cleaned.written_bytes = written_bytes,
-            Err(error) => {
-                self.pause.begin(SpillError::Io(error));
-                return Err(SpillError::Io(error));
-            }
-        }
-        cleaned.end_bytes = start_bytes + cleaned.written_bytes as u64;
-        self.end_bytes = self.end_bytes.max(cleaned.end_bytes);
-        for moved in &leaving[..cleaned.pages] {
-            self.move_record(moved);
+        if self.waiting.next < self.waiting.end {
+            self.finish_batch()?;
         }
         Ok(cleaned)
     }
 
     /// Takes what is alive in one cluster back into the pool.
     fn restore(&mut self) -> Result<Cleaned, SpillError> {
-        // SAFETY: the buffers are this cache's alone.
-        let (leaving, read_buffer) = unsafe {
-            (slice_mut::<Leaving>(&self.leaving, RECORDS_MAX), bytes_mut(&self.blocks, READ_BYTES))
-        };
+        // SAFETY: the buffer is this cache's alone.
+        let read_buffer = unsafe { bytes_mut(&self.blocks, READ_BYTES) };
         let found = self.found();
         let mut cleaned = Cleaned::default();
         let mut cluster = None;
@@ -302,6 +280,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             }
             let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
             let places: [Place; RUN_MAX] = core::array::from_fn(|at| run[at].place);
+            let mut back = [(0, Entry::ABSENT); RUN_MAX];
             let mut restored = 0;
             let transfer = read_run(
                 &store.blocks,
@@ -314,14 +293,15 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                     let State::Spilled { codec, .. } = self.index.get(page).state() else { return };
                     let Some(handle) = self.pool.insert(data) else { return };
                     let pooled = Entry::new(State::Compressed { codec, len: data.len(), handle });
-                    leaving[restored] = Leaving { page, pooled };
+                    back[restored] = (page, pooled);
                     restored += 1;
                 },
             );
             cleaned.reads += transfer.reads;
             cleaned.read_bytes += transfer.bytes;
-            let restored = leaving[..restored].iter().filter(|back| self.come_back(back)).count();
-            cleaned.pages += restored;
+            for &(page, pooled) in &back[..restored] {
+                cleaned.pages += usize::from(self.come_back(page, pooled));
+            }
         }
         if cleaned.pages == 0 {
             self.waiting.pause = FUTILE_PAUSE;
@@ -333,10 +313,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Has a spilled page's entry say that it is in the pool, where its bytes are already; false
     /// where there is no room in the order, and nothing has changed.
-    fn come_back(&mut self, back: &Leaving) -> bool {
-        let State::Compressed { codec, len, handle } = back.pooled.state() else { return false };
-        let State::Spilled { place, .. } = self.index.get(back.page).state() else { return false };
-        if !self.line_up(back.page, codec, len, handle) {
+    fn come_back(&mut self, page: PageNumber, pooled: Entry) -> bool {
+        let State::Compressed { codec, len, handle } = pooled.state() else { return false };
+        let State::Spilled { place, .. } = self.index.get(page).state() else { return false };
+        if !self.line_up(page, codec, len, handle) {
             self.pool.remove(handle, len);
             return false;
         }
@@ -377,17 +357,13 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         taken
     }
 
-    /// Has a page's entry say that its record lies where it was written now.
-    fn move_record(&mut self, moved: &Leaving) {
+    /// Has a page's entry say that its record lies at `to` now.
+    fn move_record(&mut self, page: PageNumber, to: Place) {
         let Some(store) = &self.store else { return };
-        if let State::Spilled { place, .. } = self.index.get(moved.page).state() {
-            self.held.remove(place);
-            store.clusters.drop_reference(place.cluster(), &store.blocks);
-        }
-        if let State::Spilled { place, .. } = moved.pooled.state() {
-            self.held.add(place);
-        }
-        let entered = self.index.set(moved.page, moved.pooled);
-        debug_assert!(entered, "a spilled page is in the index");
+        let State::Spilled { codec, place } = self.index.get(page).state() else { return };
+        self.held.remove(place);
+        store.clusters.drop_reference(place.cluster(), &store.blocks);
+        self.held.add(to);
+        self.enter(page, State::Spilled { codec, place: to });
     }
 }

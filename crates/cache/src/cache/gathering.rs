@@ -3,115 +3,104 @@
 //! Source: castro (2003), 2.3.2 (the order in which they came); cervera (1999), 3.4 (those in full
 //! buffers); hp (2001), 3, and zswap (2012) for pages that leave uncompressed.
 
-use zpager_codec::{CodecId, Page};
+use zpager_codec::{CodecId, PAGE_BYTES};
 use zpager_policy::StoreLayout;
-use zpager_pool::{AnyPool, Buffers, Handle, Pool, SpaceSource};
-use zpager_store::{Batch, Blocks, CLUSTER_BYTES, Place};
+use zpager_pool::{Buffers, Handle, Pool, Space, SpaceSource};
+use zpager_store::{Blocks, CLUSTER_BYTES};
 
-use super::{Cache, Leaving, in_pool};
+use super::{Cache, SpillError, bytes_mut, in_pool, outputs};
 use crate::coder::Coder;
-use crate::entry::{Entry, PageNumber, State};
-use crate::index::Index;
-use crate::order::Order;
+use crate::entry::{Entry, PageNumber};
 
-/// The pages of one write.
-pub(super) struct Gathered<'a> {
-    pub(super) batch: Batch<'static>,
-    pub(super) leaving: &'a mut [Leaving],
-    pub(super) count: usize,
-    /// Where they start in the store.
-    pub(super) start_bytes: u64,
-    pub(super) layout: StoreLayout,
-    /// A page that leaves uncompressed, and a compressed one that lies in pieces.
-    pub(super) plain: &'a mut Page,
-    pub(super) pieces: &'a mut Page,
-    pub(super) scratch: &'a mut [u8],
-}
-
-impl Gathered<'_> {
-    /// Takes the oldest pages of an order until the write is full or the order empty. Their
-    /// entries say at once that they are spilled, so that a second entry in the order is stale.
-    pub(super) fn take_oldest<C: Coder, M: SpaceSource>(
-        &mut self,
-        order: &mut Order<M::Space>,
-        index: &mut Index<M>,
-        pool: &AnyPool<M::Space>,
-    ) {
-        while let Some(oldest) = order.peek() {
-            if let Some(found) = in_pool(index, oldest, order.pages)
-                && !self.take::<C, M>(oldest.page(), found, index, pool)
-            {
-                return;
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
+    /// Moves the pages whose turn it is to the open batch until that is full or there are no more of
+    /// them; gives how many.
+    pub(super) fn gather_leaving(&mut self) -> Result<usize, SpillError> {
+        if self.pool.buffers().is_some() {
+            return self.gather_cleaned();
+        }
+        let raw_first = self.raw_pages * PAGE_BYTES >= CLUSTER_BYTES
+            || self.compressed_pages * 2 < self.raw_pages;
+        let mut pages = 0;
+        for raw in [raw_first, !raw_first] {
+            if pages == 0 || self.writer.open_bytes() < self.rules.write_bytes_min {
+                pages += self.gather_oldest(raw)?;
             }
+        }
+        Ok(pages)
+    }
+
+    /// Moves the oldest pages of an order.
+    fn gather_oldest(&mut self, raw: bool) -> Result<usize, SpillError> {
+        let mut pages = 0;
+        loop {
+            let order = if raw { &mut self.raw } else { &mut self.compressed };
+            let Some(oldest) = order.peek() else { return Ok(pages) };
+            if let Some(found) = in_pool(&self.index, oldest, order.pages) {
+                if !self.gather(oldest.page(), found)? {
+                    return Ok(pages);
+                }
+                pages += 1;
+            }
+            let order = if raw { &mut self.raw } else { &mut self.compressed };
             order.pop();
         }
     }
 
-    /// Takes the pages of buffers that are being cleaned, until the write is full or there are no
-    /// more of them; chooses buffers first if none is being cleaned.
-    pub(super) fn take_cleaned<C: Coder, M: SpaceSource>(
-        &mut self,
-        order: &mut Order<M::Space>,
-        index: &mut Index<M>,
-        pool: &mut Buffers<M::Space>,
-    ) {
-        if !pool.is_cleaning() {
-            pool.begin_cleaning();
-            order.watched = 0;
+    /// Moves the pages of buffers that are being cleaned; chooses buffers first if none is.
+    fn gather_cleaned(&mut self) -> Result<usize, SpillError> {
+        if let Some(buffers) = self.pool.buffers_mut()
+            && !buffers.is_cleaning()
+        {
+            buffers.begin_cleaning();
+            self.compressed.watched = 0;
         }
-        let positions = order.positions();
-        for position in positions.start.max(order.watched)..positions.end {
-            let ordered = order.at(position);
-            if let Some(found) = in_pool(index, ordered, order.pages)
-                && pool.is_being_cleaned(found.3)
-                && !self.take::<C, M>(ordered.page(), found, index, pool)
-            {
-                order.watched = position;
-                return;
+        let positions = self.compressed.positions();
+        let mut pages = 0;
+        for position in positions.start.max(self.compressed.watched)..positions.end {
+            let ordered = self.compressed.at(position);
+            let found = in_pool(&self.index, ordered, self.compressed.pages);
+            let is_cleaned = |handle| {
+                self.pool.buffers().is_some_and(|buffers| buffers.is_being_cleaned(handle))
+            };
+            let Some(found) = found.filter(|found| is_cleaned(found.3)) else { continue };
+            if !self.gather(ordered.page(), found)? {
+                self.compressed.watched = position;
+                return Ok(pages);
             }
+            pages += 1;
         }
-        order.watched = positions.end;
+        self.compressed.watched = positions.end;
+        Ok(pages)
     }
 
-    /// Takes one page; false when the write is full.
-    fn take<C: Coder, M: SpaceSource>(
+    /// Moves one page; false when the batch has no room for it.
+    fn gather(
         &mut self,
         page: PageNumber,
         (pooled, codec, len, handle): (Entry, CodecId, usize, Handle),
-        index: &mut Index<M>,
-        pool: &impl Pool,
-    ) -> bool {
-        if self.count == self.leaving.len() {
-            return false;
-        }
-        let data = pool.read(handle, len, &mut self.pieces.0);
+    ) -> Result<bool, SpillError> {
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        // SAFETY: the buffers are this cache's alone.
+        let (scratch, [plain, pieces]) =
+            unsafe { (bytes_mut(&self.scratch, self.scratch.bytes()), outputs(&self.output)) };
+        let layout = self.rules.layout;
+        self.has_coded |= layout != StoreLayout::Packed;
+        let data = self.pool.read(handle, len, &mut pieces.0);
         // What cannot be expanded goes as it is, to be told to the program that wants it.
-        let is_plain = self.layout == StoreLayout::Plain
+        let is_plain = layout == StoreLayout::Plain
             && codec != CodecId::Copy
-            && C::expand(codec, data, self.plain, self.scratch).is_ok();
-        let (codec, data) =
-            if is_plain { (CodecId::Copy, &self.plain.0[..]) } else { (codec, data) };
-        let Some(place) = push(&mut self.batch, self.layout, data) else { return false };
-        self.leaving[self.count] = Leaving { page, pooled };
-        self.count += 1;
-        self.start_bytes = u64::from(place.cluster()) * CLUSTER_BYTES as u64;
-        let entered = index.set(page, Entry::new(State::Spilled { codec, place }));
-        debug_assert!(entered, "a compressed page is in the index");
-        true
+            && C::expand(codec, data, plain, scratch).is_ok();
+        let (codec, data) = if is_plain { (CodecId::Copy, &plain.0[..]) } else { (codec, data) };
+        if !self.writer.fits(data.len()) {
+            return Ok(false);
+        }
+        let place = self.writer.push(store, data).inspect_err(|&error| self.pause.begin(error))?;
+        self.leave_pool(pooled);
+        self.enter_spilled(page, codec, place);
+        Ok(true)
     }
-}
 
-/// Adds a record where it lies as the layout says. `None`: there is no room for it.
-fn push(batch: &mut Batch<'_>, layout: StoreLayout, data: &[u8]) -> Option<Place> {
-    match layout {
-        StoreLayout::Packed | StoreLayout::Plain => {}
-        StoreLayout::Blocks => batch.begin_block_for(data.len()),
-        StoreLayout::Padded => batch.begin_block(),
-    }
-    batch.push(data)
-}
-
-impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Whether more of the pool's buffers are to be written at once.
     pub(crate) fn is_cleaning(&self) -> bool {
         self.pool.buffers().is_some_and(Buffers::is_cleaning)

@@ -67,7 +67,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     }
 
     /// Makes the pool smaller by moving what lies in it together; false where that gave nothing.
-    pub(crate) fn free_cell(&mut self) -> bool {
+    pub(crate) fn free_cells(&mut self) -> bool {
         let held_bytes = self.pool.held_bytes();
         self.compact();
         self.pool.held_bytes() < held_bytes

@@ -27,6 +27,8 @@ pub(super) struct Rules {
     /// Which pages leave in the order in which they came; the others leave before them.
     pub(super) pages_in_order: Pages,
     pub(super) layout: StoreLayout,
+    /// Pages that do not shrink do not wait in the pool for their turn, once there are many.
+    pub(super) leaves_raw: bool,
     /// Shortest write to the store.
     pub(super) write_bytes_min: usize,
     /// What is alive in sparse clusters is gathered before the store is full.
@@ -50,6 +52,7 @@ impl Rules {
                 _ => Pages::All,
             },
             layout: design.layout,
+            leaves_raw: design.leaving == Leaving::RawThenOldest,
             // A pool of fixed size may be shorter than a write that pays.
             write_bytes_min: if is_default { WRITE_BYTES_MIN } else { 1 },
             gathers: is_default,

@@ -2,10 +2,10 @@
 
 use zpager_policy::{Change, List, Shares, Size, Step};
 use zpager_pool::SpaceSource;
-use zpager_store::Blocks;
+use zpager_store::{Blocks, CLUSTER_BYTES};
 
 use super::Engine;
-use crate::cache::SpillError;
+use crate::cache::{Outgoing, SpillError};
 use crate::coder::Coder;
 
 /// Pages of the pool among which one in the sample is sought.
@@ -14,21 +14,26 @@ const OLDEST_MAX: usize = 1024;
 /// However small a pool is to be, it has room for pages on their way to the store.
 const LIMIT_MIN: usize = 64 * 1024;
 
-/// What spilling moved, with what it took to make room in the store.
+/// What went to the store, with what it took to make room there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Pages that left RAM, or why none did.
+    /// Pages that left the pool, or why none did.
     pub outcome: Result<usize, SpillError>,
-    /// Writes to the store.
-    pub writes: usize,
-    /// Bytes written.
-    pub written_bytes: usize,
-    /// Where the last of the writes ends in the store.
-    pub end_bytes: u64,
+    /// Pages that left for the store, and writes to it.
+    pub outgoing: Outgoing,
     /// Reads from the store.
     pub reads: u32,
     /// Bytes read.
     pub read_bytes: usize,
+}
+
+impl Written {
+    const NOTHING: Written = Written {
+        outcome: Err(SpillError::Nothing),
+        outgoing: Outgoing::NONE,
+        reads: 0,
+        read_bytes: 0,
+    };
 }
 
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
@@ -76,9 +81,16 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         let Size::Adaptive(adaptive) = &mut self.size else { return };
         let change = adaptive.read(list, self.cache.pool_bytes());
         self.limit_pool(true);
-        if change == Change::Shrink && !self.cache.free_cell() {
-            // The next need for room is met by writing the oldest.
-            self.size.refused();
+        if change == Change::Shrink {
+            self.shrink_bytes += self.cell_bytes;
+        }
+        // A cell at a time would take a look at all cells for each, and a short write.
+        if self.shrink_bytes >= CLUSTER_BYTES {
+            self.shrink_bytes = 0;
+            if !self.cache.free_cells() {
+                // The next need for room is met by writing the oldest.
+                self.size.refused();
+            }
         }
     }
 
@@ -92,23 +104,16 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Writes compressed pages to the store, those whose turn it is, which is cleaned first if much
     /// of it holds nothing any more. The caller says afterwards how long it took: [`Self::spilled`].
     pub fn spill(&mut self) -> Written {
-        let mut written = Written {
-            outcome: Err(SpillError::Nothing),
-            writes: 0,
-            written_bytes: 0,
-            end_bytes: 0,
-            reads: 0,
-            read_bytes: 0,
-        };
+        let mut written = Written::NOTHING;
         self.clean(&mut written);
-        written.outcome = self.write(&mut written);
+        written.outcome = self.cache.spill();
         if written.outcome == Err(SpillError::Full) && self.clean(&mut written) {
-            written.outcome = self.write(&mut written);
+            written.outcome = self.cache.spill();
         }
         // Full buffers are written together, in as many writes as it takes.
         while let Ok(pages) = written.outcome
             && self.cache.is_cleaning()
-            && let Ok(more) = self.write(&mut written)
+            && let Ok(more) = self.cache.spill()
         {
             written.outcome = Ok(pages + more);
         }
@@ -121,25 +126,30 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             Err(SpillError::Nothing) => {}
             Err(_) => self.limit_pool(false),
         }
+        written.outgoing = self.cache.take_outgoing();
         written
     }
 
-    /// One write; gives how many pages left RAM.
-    fn write(&mut self, written: &mut Written) -> Result<usize, SpillError> {
-        let spilled = self.cache.spill()?;
-        written.writes += 1;
-        written.written_bytes += spilled.written_bytes;
-        written.end_bytes = written.end_bytes.max(spilled.end_bytes);
-        Ok(spilled.pages)
+    /// After pages were swapped out, of which some may have left for the store at once: what went
+    /// there, which is cleaned if much of it holds nothing any more.
+    pub fn departed(&mut self) -> Written {
+        let mut written = Written { outgoing: self.cache.take_outgoing(), ..Written::NOTHING };
+        if written.outgoing.writes > 0 && self.clean(&mut written) {
+            written.outgoing.add(self.cache.take_outgoing());
+        }
+        written
+    }
+
+    /// Has everything that left for the store be there, before a fork or the end of the process.
+    pub fn flush(&mut self) -> Written {
+        let outcome = self.cache.flush().map(|()| 0);
+        Written { outcome, outgoing: self.cache.take_outgoing(), ..Written::NOTHING }
     }
 
     /// Makes room in the store; gives whether it did. A failed write pauses spilling with the same
     /// error, which the caller is thus told.
     fn clean(&mut self, written: &mut Written) -> bool {
         let Ok(cleaned) = self.cache.clean() else { return false };
-        written.writes += usize::from(cleaned.written_bytes > 0);
-        written.written_bytes += cleaned.written_bytes;
-        written.end_bytes = written.end_bytes.max(cleaned.end_bytes);
         written.reads += cleaned.reads;
         written.read_bytes += cleaned.read_bytes;
         true

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use zpager_cache::{
-    Cache, Coder, Departed, Engine, Entry, Leavers, PageNumber, Placed, Run, Store,
+    Cache, Coder, Departed, Engine, Entry, Leavers, PageNumber, Placed, Run, Store, Written,
 };
 use zpager_policy::{Ahead, Design, SLOTS, Sample, Sampler, Shares, Step};
 use zpager_pool::Heap;
@@ -209,19 +209,27 @@ impl<C: Kept> Driver<C> {
             }
         }
         self.counts.swapped_out_pages += departed.pages;
+        let written = self.engine.departed();
+        self.count_written(&written);
         departed.pages > 0
     }
 
     fn spill(&mut self) -> bool {
         let written = self.engine.spill();
-        let ticks = written.writes as u64 * WRITE_TICKS;
-        self.now_ticks += ticks;
+        let ticks = self.count_written(&written);
         self.engine.spilled(&written, ticks);
-        self.counts.store_writes += written.writes;
-        self.counts.store_written_bytes += written.written_bytes;
+        written.outcome.is_ok()
+    }
+
+    /// Counts what went to the store, and lets the time pass that it took.
+    fn count_written(&mut self, written: &Written) -> u64 {
+        let ticks = written.outgoing.writes as u64 * WRITE_TICKS;
+        self.now_ticks += ticks;
+        self.counts.store_writes += written.outgoing.writes;
+        self.counts.store_written_bytes += written.outgoing.bytes;
+        self.counts.spilled_pages += written.outgoing.pages;
         self.counts.store_reads += written.reads;
         self.counts.store_read_bytes += written.read_bytes;
-        self.counts.spilled_pages += written.outcome.unwrap_or(0);
-        written.outcome.is_ok()
+        ticks
     }
 }

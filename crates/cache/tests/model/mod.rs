@@ -27,7 +27,7 @@ const PAGES: u64 = 512;
 /// Clusters of the store: few, so that it is full soon.
 const CLUSTERS: usize = 5;
 const PROCESSES_MAX: usize = 3;
-/// A write of less is not worth making in the default design.
+/// A pool of less is not worth a write in the default design.
 const WRITE_BYTES_MIN: usize = 128 * 1024;
 
 /// The memories of all processes, each a copy of its parent's.
@@ -94,21 +94,57 @@ impl<'m> SpaceSource for &'m Memories {
     }
 }
 
-/// The store that all processes write to.
+/// A write that goes on: where to, what, and the buffer that it comes from.
+struct UnderWay {
+    offset_bytes: u64,
+    copy: HeapSpace,
+    buffer: *const [u8],
+}
+
+/// The store that all processes write to, each with at most one write that goes on.
 #[derive(Clone, Copy)]
-struct Shared<'b>(&'b Faulting<Memory>);
+struct Shared<'b> {
+    blocks: &'b Faulting<Memory>,
+    memories: &'b Memories,
+    /// By the memory of the process that writes; without it every write is waited for.
+    under_way: Option<&'b RefCell<BTreeMap<usize, UnderWay>>>,
+}
 
 impl Blocks for Shared<'_> {
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
-        self.0.write_at(offset_bytes, data)
+        self.blocks.write_at(offset_bytes, data)
+    }
+
+    unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
+        let Some(under_way) = self.under_way else {
+            return self.write_at(offset_bytes, data).map(|()| false);
+        };
+        let copy = Heap.reserve(data.len()).expect("heap");
+        // SAFETY: the space is as long as the data, and new.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), copy.base(), data.len()) };
+        let write = UnderWay { offset_bytes, copy, buffer: data };
+        let before = under_way.borrow_mut().insert(self.memories.running.get(), write);
+        assert!(before.is_none(), "one write at a time");
+        Ok(true)
+    }
+
+    fn settle(&self) -> Result<(), Errno> {
+        let memory = self.memories.running.get();
+        let write = self.under_way.and_then(|under_way| under_way.borrow_mut().remove(&memory));
+        let Some(UnderWay { offset_bytes, copy, buffer }) = write else { return Ok(()) };
+        // SAFETY: the buffer is the cache's, which promised not to change it; the copy is as long.
+        let (data, now) =
+            unsafe { (core::slice::from_raw_parts(copy.base(), buffer.len()), &*buffer) };
+        assert!(data == now, "the buffer of a write that goes on was changed");
+        self.write_at(offset_bytes, data)
     }
 
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
-        self.0.read_at(offset_bytes, data)
+        self.blocks.read_at(offset_bytes, data)
     }
 
     fn punch(&self, offset_bytes: u64, bytes: u64) {
-        self.0.punch(offset_bytes, bytes);
+        self.blocks.punch(offset_bytes, bytes);
     }
 }
 
@@ -203,6 +239,8 @@ pub(crate) enum Step {
     Rename { from: u64, to: u64, count: u64 },
     /// One write to the store.
     Spill,
+    /// All that is on its way to the store gets there.
+    Flush,
     /// The running process forks; the child runs next.
     Fork,
     /// Another process runs.
@@ -221,7 +259,8 @@ impl Step {
             12..18 => Step::SwapIn { from: at, count: few as usize },
             18..21 => Step::Forget { from: at, count: few },
             21..23 => Step::Rename { from: at, to: u64::from(kind) * 2, count: few % 16 + 1 },
-            23..28 => Step::Spill,
+            23..27 => Step::Spill,
+            27 => Step::Flush,
             28 => Step::Fork,
             29..31 => Step::Switch,
             _ => Step::Exit,
@@ -242,6 +281,8 @@ pub(crate) struct Setting {
     pub(crate) seed: u64,
     /// One operation of the store in so many goes wrong; 0 for none.
     pub(crate) one_in: u64,
+    /// Whether writes go on behind what the process does next.
+    pub(crate) behind: bool,
 }
 
 struct Process<'m> {
@@ -255,13 +296,23 @@ struct Process<'m> {
 
 impl<'m> Process<'m> {
     /// A copy that runs in a copied memory, with references of its own.
-    fn fork(&self, memories: &Memories) -> Self {
-        self.cache.share_spilled(0, FIRST_PAGE + PAGES);
+    fn fork(&mut self, memories: &Memories) -> Self {
+        self.flush();
+        self.cache.share_spilled();
         let memory = memories.fork();
         // SAFETY: a cache is plain data in its spaces' hands, which resolve to the memory of the
         // process that runs; dropping either copy frees nothing.
         let cache = Box::new(unsafe { ptr::read(&raw const *self.cache) });
         Process { memory, design: self.design, cache, blocks: self.blocks, out: self.out.clone() }
+    }
+
+    fn flush(&mut self) {
+        let before = self.entries();
+        match self.cache.flush() {
+            Ok(()) => assert_eq!(self.cache.unwritten_clusters().count(), 0),
+            Err(error) => assert!(self.faulty(), "{error:?} without a fault"),
+        }
+        assert!(before == self.entries(), "a page was moved");
     }
 
     /// Whether the store went wrong before now.
@@ -285,10 +336,11 @@ impl<'m> Process<'m> {
             }
             Placed::Incompressible => {
                 let is_raw = |codec, len| (codec, len) == (CodecId::Copy, 4096);
-                let found = state(self);
-                assert!(
-                    matches!(found, State::Compressed { codec, len, .. } if is_raw(codec, len))
-                );
+                assert!(match state(self) {
+                    State::Compressed { codec, len, .. } => is_raw(codec, len),
+                    State::Spilled { codec, place } => is_raw(codec, place.len()),
+                    _ => false,
+                });
             }
             Placed::NoRoom => {
                 assert!(self.cache.index.get(number).is_resident(), "still the caller's");
@@ -346,33 +398,38 @@ impl<'m> Process<'m> {
         let before = self.entries();
         let payload_bytes = self.cache.payload_bytes();
         match self.cache.spill() {
-            Ok(spilled) => {
-                assert!(spilled.written_bytes >= self.write_bytes_min());
-                assert!(spilled.written_bytes <= CLUSTER_BYTES);
-                assert!(self.cache.payload_bytes() < payload_bytes);
-                let left = before.iter().zip(self.entries()).filter_map(|(before, entry)| {
-                    let State::Spilled { place, .. } = entry.state() else { return None };
-                    let is_new = before.state() != entry.state();
-                    assert!(!is_new || self.lies_right(&entry), "{entry:?} at {place:?}");
-                    is_new.then_some(record_end(place))
-                });
-                let ends: Vec<_> = left.collect();
-                assert_eq!(ends.len(), spilled.pages);
-                assert_eq!(ends.into_iter().max(), Some(spilled.end_bytes));
+            Ok(pages) => {
+                assert!(pages > 0 && self.cache.payload_bytes() < payload_bytes);
+                assert_eq!(self.left(&before), pages);
             }
-            Err(error) => {
-                assert!(
-                    before.iter().zip(self.entries()).all(|(a, b)| a.state() == b.state()),
-                    "a spill that failed moved a page"
-                );
-                match error {
-                    SpillError::NoStore => unreachable!("there is one"),
-                    SpillError::Nothing => assert!(payload_bytes < self.write_bytes_min()),
-                    SpillError::Full => assert!(full, "there was room"),
-                    SpillError::Io(_) => assert!(self.faulty()),
-                }
+            Err(SpillError::NoStore) => unreachable!("there is one"),
+            Err(SpillError::Nothing) => {
+                assert!(payload_bytes < self.write_bytes_min() && self.left(&before) == 0);
             }
+            Err(SpillError::Full) => assert!(full, "there was room"),
+            Err(SpillError::Io(_)) => assert!(self.faulty()),
         }
+        let written = self.cache.take_outgoing();
+        assert!(written.bytes <= written.writes * CLUSTER_BYTES);
+        let ends = self.entries().into_iter().filter_map(|entry| match entry.state() {
+            State::Spilled { place, .. } => Some(place),
+            _ => None,
+        });
+        let unwritten: Vec<u32> = self.cache.unwritten_clusters().collect();
+        let ends = ends.filter(|place| !unwritten.contains(&place.cluster())).map(record_end);
+        assert!(ends.max().unwrap_or(0) <= written.end_bytes);
+    }
+
+    /// How many pages are in the store that were not.
+    fn left(&self, before: &[Entry]) -> usize {
+        let left = before.iter().zip(self.entries()).filter(|(before, entry)| {
+            let is_new =
+                before.state() != entry.state() && matches!(entry.state(), State::Spilled { .. });
+            assert!(!is_new || self.lies_right(entry), "{entry:?}");
+            assert!(!is_new || matches!(before.state(), State::Compressed { .. }));
+            is_new
+        });
+        left.count()
     }
 
     /// Whether a page lies in the store as the design has it.
@@ -406,10 +463,7 @@ impl<'m> Process<'m> {
                 assert_eq!(moved.count(), cleaned.pages);
                 CLEANINGS.fetch_add(1, Ordering::Relaxed);
             }
-            Err(error) => {
-                assert!(before.iter().zip(self.entries()).all(|(a, b)| a.state() == b.state()));
-                assert!(self.faulty() || error == SpillError::Nothing, "{error:?}");
-            }
+            Err(error) => assert!(self.faulty() || error == SpillError::Nothing, "{error:?}"),
         }
     }
 
@@ -436,6 +490,9 @@ impl<'m> Process<'m> {
                     *references.entry(place.cluster()).or_default() += 1;
                 }
             }
+        }
+        for cluster in self.cache.unwritten_clusters() {
+            *references.entry(cluster).or_default() += 1;
         }
         assert_eq!(self.cache.payload_bytes(), payload_bytes);
         assert_eq!(self.cache.raw_bytes(), raw_bytes);
@@ -489,8 +546,10 @@ impl Model<'_> {
                 self.forked = true;
                 self.run(alive);
             }
+            Step::Flush => process.flush(),
             Step::Exit if alive > 1 => {
-                process.cache.unshare_spilled(0, FIRST_PAGE + PAGES);
+                process.flush();
+                process.cache.unshare_spilled();
                 self.processes.swap_remove(self.running);
                 self.run(0);
             }
@@ -521,6 +580,8 @@ impl Model<'_> {
             while let Some(&first) = process.out.keys().next() {
                 process.swap_in(first, 64);
             }
+            // With none of its records left there is nothing to write any more.
+            process.cache.flush().expect("nothing to write");
             assert_eq!(process.cache.payload_bytes(), 0);
             assert_eq!(process.cache.index.next_known(0, FIRST_PAGE), None);
         }
@@ -533,7 +594,10 @@ pub(crate) fn run(setting: Setting, steps: impl IntoIterator<Item = Step>) {
     let memories = Memories::new();
     let blocks = Faulting::new(Memory::default(), setting.seed, setting.one_in);
     let clusters = clusters();
-    let store = Store { blocks: Shared(&blocks), clusters };
+    let under_way = RefCell::default();
+    let under_way = setting.behind.then_some(&under_way);
+    let blocks_of_all = Shared { blocks: &blocks, memories: &memories, under_way };
+    let store = Store { blocks: blocks_of_all, clusters };
     let design = design(setting.design, setting.codec);
     let cache = Cache::new(&memories, &design, setting.pool_bytes_max, Some(store));
     let cache = Box::new(cache.expect("heap"));

@@ -11,7 +11,7 @@ mod json;
 mod table;
 mod value;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use zpager_policy::{Design, DesignId, Settings};
@@ -41,10 +41,9 @@ pub(crate) fn main(arguments: DesignsArguments) -> Result<ExitCode, Failure> {
 
 fn check_json(file: &Path) -> Result<(), Failure> {
     stats_file::check(file).map_err(|why| {
-        let file: PathBuf = file.into();
+        let file = file.display();
         Failure::arguments(format!(
-            "--json {}: {why}: give a file in a directory that can be written",
-            file.display()
+            "--json {file}: {why}: give a file in a directory that can be written"
         ))
     })
 }

@@ -13,6 +13,7 @@ mod enter;
 mod image;
 mod kernel;
 pub(crate) mod program;
+mod references;
 mod report;
 mod session;
 pub(crate) mod stats_file;

@@ -37,8 +37,8 @@ pub(crate) struct Session {
     pub(crate) control: SharedControl,
     /// The budget and where it came from.
     pub(crate) budget: Budget,
-    /// The swap file, if there is one. Held for the agents, which open it through this process.
-    _store: Option<StoreFile>,
+    /// The swap file, if there is one. The agents open it through this process.
+    pub(crate) store: Option<StoreFile>,
     /// The agent's shared object.
     pub(crate) agent: OwnedFd,
 }
@@ -73,7 +73,7 @@ impl Session {
             lift_by_copy: configuration.lift_by_copy.into(),
             store_direct: store.as_ref().is_some_and(|store| store.direct).into(),
         })?;
-        Ok(Session { control, budget, _store: store, agent })
+        Ok(Session { control, budget, store, agent })
     }
 
     /// The program's command, ready to be started with the agent in it.

@@ -1,4 +1,5 @@
-//! The swap file: where it is made, how large it may grow, and its cluster map.
+//! The swap file: where it is made, how large it may grow, and its cluster map, with the
+//! processes' references behind it.
 //!
 //! The file has no name from the moment it exists (open(2), `O_TMPFILE`), so it
 //! is gone with the last process that holds it, however that ends. A directory on
@@ -12,7 +13,9 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use zpager_store::{BLOCK_BYTES, Clusters};
+use rustix::process::Resource;
+use zpager_store::{BLOCK_BYTES, Clusters, References};
+use zpager_wire::MAX_PROCESSES;
 
 use super::config::StoreChoice;
 use super::report::Notices;
@@ -29,7 +32,8 @@ const RAM_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 pub(crate) struct StoreFile {
     /// The file.
     pub(crate) file: OwnedFd,
-    /// What the store knows of its clusters ([`Clusters`]), shared by the agents.
+    /// What the store knows of its clusters ([`Clusters`]) and of who holds them ([`References`]),
+    /// shared by the agents.
     pub(crate) clusters: OwnedFd,
     /// How large the file may grow.
     pub(crate) limit_bytes: u64,
@@ -108,9 +112,27 @@ fn open_in(directory: &Path, limit_bytes: Option<u64>) -> Result<StoreFile, Errn
         _ => (open_unnamed(directory, OFlags::empty())?, false),
     };
     let clusters = rustix::fs::memfd_create("zpager-clusters", MemfdFlags::CLOEXEC)?;
-    let map_bytes = Clusters::words_for(limit_bytes) * size_of::<AtomicU64>();
-    rustix::fs::ftruncate(&clusters, map_bytes as u64)?;
+    rustix::fs::ftruncate(&clusters, map_bytes(limit_bytes))?;
+    lengthen(&file, limit_bytes);
     Ok(StoreFile { file, clusters, limit_bytes, direct })
+}
+
+/// Gives the file its length, without any space: a write that lengthens it would be waited for. What
+/// refuses that, such as the limit of files, costs speed alone.
+fn lengthen(file: &OwnedFd, limit_bytes: u64) {
+    let allowed = rustix::process::getrlimit(Resource::Fsize).current;
+    let _ = rustix::fs::ftruncate(file, limit_bytes.min(allowed.unwrap_or(u64::MAX)));
+}
+
+/// Length of the map. Where files may not be as long as all tables of references, there are none.
+fn map_bytes(limit_bytes: u64) -> u64 {
+    let (all_bytes, _) = References::place(limit_bytes, MAX_PROCESSES);
+    match rustix::process::getrlimit(Resource::Fsize).current {
+        Some(most_bytes) if most_bytes < all_bytes => {
+            (Clusters::words_for(limit_bytes) * size_of::<AtomicU64>()) as u64
+        }
+        _ => all_bytes,
+    }
 }
 
 /// Nine tenths of what the file system has free.
@@ -199,8 +221,11 @@ mod tests {
         let limit_bytes = 10 * CLUSTER_BYTES as u64;
         let store = open_in(&std::env::temp_dir(), Some(limit_bytes)).expect("a store");
         let map_bytes = rustix::fs::fstat(&store.clusters).expect("stat").st_size;
-        assert_eq!(map_bytes, (Clusters::words_for(limit_bytes) * 8) as i64);
-        assert_eq!(rustix::fs::fstat(&store.file).expect("stat").st_size, 0);
+        assert!(map_bytes >= (Clusters::words_for(limit_bytes) * 8) as i64);
+        let (offset, bytes) = References::place(limit_bytes, MAX_PROCESSES - 1);
+        assert_eq!(map_bytes as u64, offset + bytes as u64);
+        let file = rustix::fs::fstat(&store.file).expect("stat");
+        assert_eq!((file.st_size, file.st_blocks), (limit_bytes as i64, 0));
     }
 
     #[test]

@@ -21,8 +21,9 @@ const WINDOW_PAGES: RangeInclusive<u32> = 8..=4096;
 const CODECS: [CodecId; 5] =
     [CodecId::Word, CodecId::Lz4, CodecId::Lzo, CodecId::Wkdm, CodecId::Wk4x4];
 
-/// Words of the ring where nothing else is asked for: 2 MiB.
+/// Words of the ring where nothing else is asked for, 2 MiB, and the most.
 const RING_WORDS: u64 = 1 << 18;
+const RING_WORDS_MAX: u64 = 1 << 26;
 
 /// What to record, and of what.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl Configuration {
         };
         let mut run = run::Configuration::check(run, environment)?;
         run.from_start = Some(true);
-        let ring_words = environment.ring_words.unwrap_or(RING_WORDS);
+        let ring_words = environment.ring_words.unwrap_or(RING_WORDS).min(RING_WORDS_MAX);
         Ok(Configuration { output, window_pages, codecs, ring_words, command, run })
     }
 }

@@ -74,6 +74,7 @@ impl Process {
             self.stop_answering();
             self.record_window();
         }
+        self.put_carrier_down(context);
         thread.executing = Some(context.registers);
         let registers = &mut context.registers;
         let place = if is_at { &mut registers.r10 } else { &mut registers.rdx };
@@ -93,6 +94,7 @@ impl Process {
         if thread.is_of(self) {
             self.answer();
         }
+        self.announce(thread);
         let registers = &context.registers;
         let (rax, eflags, fpstate) = (registers.rax, registers.eflags, registers.fpstate);
         context.registers = Registers { rax, eflags, fpstate, ..before };

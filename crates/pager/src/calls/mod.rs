@@ -2,20 +2,24 @@
 //!
 //! A call that only reads or writes memory is let go on once its buffers are
 //! held ([`shapes`]). Calls that change memory ([`memory`]), signals
-//! ([`signal_calls`]), or the process ([`process_calls`]) are made here, under
+//! ([`signal_calls`], [`signal_fds`]), or the process ([`process_calls`]) are made here, under
 //! the lock, so that what is known and what is true change together. What begins
-//! another program is prepared first ([`execute`]). Large transfers go in pieces ([`transfer`], [`stream`]).
+//! another program is prepared first ([`execute`]), and what waits with a mask of its own
+//! ([`waits`]). Large transfers go in pieces ([`transfer`], [`stream`], [`messages`]).
 
 mod across;
 mod descriptors;
 mod execute;
 mod memory;
+mod messages;
 mod neighbours;
 mod process_calls;
 mod shapes;
 mod signal_calls;
+mod signal_fds;
 mod stream;
 mod transfer;
+mod waits;
 
 use zpager_sys::Errno;
 use zpager_sys::signal::Context;
@@ -28,6 +32,7 @@ use crate::stubs;
 use crate::threads::Thread;
 use across::Across;
 pub(crate) use execute::Environment;
+pub(crate) use messages::Messages;
 pub(crate) use stream::Continued;
 use transfer::Pieces;
 
@@ -61,14 +66,18 @@ impl Outcome {
 /// Serves a call that was dispatched. `context` stands behind the program's `syscall`.
 pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     thread.let_go();
-    thread.temporary_mask = None;
     let number = context.registers.rax;
     let mut guard = PROCESS.lock();
+    thread.temporary_mask = None;
     // Dispatch is only ever switched on for a managed process.
     let Some(process) = guard.as_mut() else { return };
     count(&process.control.counters.dispatched_calls, 1);
     if stubs::is_behind_trap(context.registers.rip) {
-        if !process.end_execution(thread, context) {
+        let is_ended = process.end_execution(thread, context)
+            || process.end_signal_read(thread, context)
+            || process.end_watched(thread, context)
+            || process.messages_done(thread, context);
+        if !is_ended {
             process.piece_done(thread, context);
         }
         return;
@@ -130,6 +139,7 @@ impl Process {
             nr::__NR_sendto | nr::__NR_recvfrom | nr::__NR_sendmsg | nr::__NR_recvmsg => {
                 self.socket_call(thread, context)
             }
+            nr::__NR_sendmmsg | nr::__NR_recvmmsg => self.messages_call(thread, context),
             nr::__NR_mmap
             | nr::__NR_munmap
             | nr::__NR_mremap
@@ -147,6 +157,7 @@ impl Process {
             | nr::__NR_sigaltstack
             | nr::__NR_rt_sigpending
             | nr::__NR_rt_sigreturn => self.signal_call(thread, context),
+            nr::__NR_signalfd | nr::__NR_signalfd4 => self.signal_fd_call(thread, context),
             nr::__NR_clone
             | nr::__NR_clone3
             | nr::__NR_fork

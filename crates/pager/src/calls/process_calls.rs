@@ -1,6 +1,7 @@
 //! Calls about the process and its threads.
 
-use zpager_cache::PAGE_NUMBER_END;
+use core::sync::atomic::Ordering::Relaxed;
+
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, limits, process};
@@ -191,7 +192,12 @@ impl Process {
             return Outcome::GoOn;
         }
         self.record_end();
-        self.engine.cache.unshare_spilled(0, PAGE_NUMBER_END);
+        self.bury_children();
+        // Whoever shares this memory still goes on with what is spilled of it.
+        if self.slot.is_lent.load(Relaxed) == 0 {
+            self.engine.cache.give_back_spilled();
+            self.slot.has_noted.store(0, Relaxed);
+        }
         self.publish();
         self.control.retire(&self.tables, self.slot, self.pid);
         if self.shares_descriptors && self.threads.is_alone(thread) {

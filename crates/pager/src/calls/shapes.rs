@@ -34,8 +34,6 @@ enum Argument {
     Vectors(usize),
     /// Points to a message header.
     Message,
-    /// Points to several message headers, as many as another argument says.
-    Messages(usize),
     /// Points to what an `ioctl` of the number in another argument takes.
     Control(usize),
     /// Points to a signal mask's pointer and length, as `pselect6` has it.
@@ -43,18 +41,14 @@ enum Argument {
 }
 
 use Argument::{
-    Array, Bytes, BytesAt, Control, Fixed, Length, MaskAt, Message, Messages, Set, Text, Value,
-    Vectors,
+    Array, Bytes, BytesAt, Control, Fixed, Length, MaskAt, Message, Set, Text, Value, Vectors,
 };
 
 /// What an argument of an unknown call is taken to point to.
 const UNKNOWN_BYTES: usize = 4096;
 /// Longest a buffer can be that a pointed-to length names.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
-const MESSAGES_MAX: usize = 1024;
 const MESSAGE_BYTES: usize = 56;
-/// `struct mmsghdr`: a header and a length.
-const MESSAGES_STEP: usize = 64;
 const TIME: Argument = Fixed(16);
 const MASK: Argument = Fixed(8);
 const STAT: Argument = Fixed(144);
@@ -156,8 +150,6 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_sendto => &[Value, Bytes(2), Value, Value, Bytes(5)],
         nr::__NR_recvfrom => &[Value, Bytes(2), Value, Value, BytesAt(5), Length],
         nr::__NR_sendmsg | nr::__NR_recvmsg => &[Value, Message],
-        nr::__NR_sendmmsg => &[Value, Messages(2)],
-        nr::__NR_recvmmsg => &[Value, Messages(2), Value, Value, TIME],
         nr::__NR_setsockopt => &[Value, Value, Value, Bytes(4)],
         nr::__NR_getsockopt => &[Value, Value, Value, BytesAt(4), Length],
         nr::__NR_uname => &[Fixed(390)],
@@ -182,7 +174,6 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_rt_sigqueueinfo => &[Value, Value, INFO],
         nr::__NR_rt_tgsigqueueinfo => &[Value, Value, Value, INFO],
         nr::__NR_pidfd_send_signal => &[Value, Value, INFO],
-        nr::__NR_signalfd | nr::__NR_signalfd4 => &[Value, Bytes(2)],
         nr::__NR_getrandom => &[Bytes(1)],
         nr::__NR_mincore => &[Value, Value, Fixed(UNKNOWN_BYTES)],
         nr::__NR_get_robust_list => &[Value, Fixed(8), Fixed(8)],
@@ -237,22 +228,22 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
 
 impl Process {
     /// A call that changes nothing that is known here.
-    pub(super) fn plain_call(&mut self, thread: &mut Thread, context: &Context) -> Outcome {
+    pub(super) fn plain_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let arguments = context.registers.arguments();
         match shape(context.registers.rax as u32) {
             Some(shape) => {
                 for (at, argument) in shape.iter().enumerate() {
                     self.hold_argument(thread, *argument, arguments[at], &arguments);
                 }
-                thread.temporary_mask = self.temporary_mask(context);
+                self.waiting_call(thread, context)
             }
             None => {
                 for argument in arguments {
                     self.hold(thread, argument, UNKNOWN_BYTES);
                 }
+                Outcome::GoOn
             }
         }
-        Outcome::GoOn
     }
 
     fn hold_argument(
@@ -288,13 +279,6 @@ impl Process {
             }
             Vectors(at) => self.hold_vectors(thread, pointer, arguments[at], false),
             Message => self.hold_message(thread, pointer),
-            Messages(at) => {
-                let count = (arguments[at] as u32 as usize).min(MESSAGES_MAX);
-                self.hold(thread, pointer, count * MESSAGES_STEP);
-                for message in 0..count {
-                    self.hold_message(thread, pointer + message * MESSAGES_STEP);
-                }
-            }
             Control(at) => self.hold(thread, pointer, control_bytes(arguments[at])),
             MaskAt => {
                 self.hold(thread, pointer, 16);
@@ -306,7 +290,7 @@ impl Process {
     }
 
     /// `struct msghdr`: name, name length, vectors, their number, control data, their length, flags.
-    fn hold_message(&mut self, thread: &mut Thread, message: usize) {
+    pub(super) fn hold_message(&mut self, thread: &mut Thread, message: usize) {
         self.hold(thread, message, MESSAGE_BYTES);
         let Some(words) = self.peek_words(message) else { return };
         let [name, name_bytes, vectors, count, control, control_bytes, _] = words;

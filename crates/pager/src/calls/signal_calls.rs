@@ -2,12 +2,13 @@
 
 use zpager_sys::Errno;
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, Frame, Mask, OURS, SIGNALS, SS_DISABLE, SS_ONSTACK,
+    self, Action, AlternateStack, Context, Frame, OURS, SIGNALS, SS_DISABLE, SS_ONSTACK,
     fpstate_bytes, only,
 };
 use zpager_sys::syscall::nr;
 
 use super::Outcome;
+use crate::parked::CARRIER;
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -35,24 +36,6 @@ impl Process {
             _ => return self.return_call(thread, context),
         };
         Outcome::of(result.map(|()| 0))
-    }
-
-    /// The mask that a call has for as long as it waits (`ppoll`, `pselect6`, `epoll_pwait`,
-    /// `rt_sigsuspend`); its pointers are held.
-    pub(super) fn temporary_mask(&mut self, context: &Context) -> Option<Mask> {
-        let arguments = context.registers.arguments();
-        let pointer = match context.registers.rax as u32 {
-            nr::__NR_rt_sigsuspend => arguments[0],
-            nr::__NR_ppoll => arguments[3],
-            nr::__NR_epoll_pwait | nr::__NR_epoll_pwait2 => arguments[4],
-            nr::__NR_pselect6 if arguments[5] != 0 => self.peek_words::<1>(arguments[5])?[0],
-            _ => 0,
-        };
-        if pointer == 0 {
-            return None;
-        }
-        let [mask] = self.peek_words(pointer)?;
-        Some(mask as Mask & !(only(SIGKILL as u32) | only(SIGSTOP as u32)))
     }
 
     /// Writes words into the program's memory, which may be absent or not mapped.
@@ -108,7 +91,7 @@ impl Process {
                 SET => asked,
                 _ => return Err(EINVAL),
             };
-            thread.pretend_mask(mask);
+            self.pretend_mask(thread, mask);
             // The handler's return sets the mask.
             context.mask = mask & !(OURS | only(SIGKILL as u32) | only(SIGSTOP as u32));
         }
@@ -120,7 +103,8 @@ impl Process {
         if bytes != MASK_BYTES {
             return Err(EINVAL);
         }
-        let pending = signal::pending() & !OURS | thread.pending;
+        let carrier = if self.fd_signals != 0 { only(CARRIER) } else { 0 };
+        let pending = signal::pending() & !(OURS | carrier) | self.parked_for(thread);
         self.poke_words(thread, set, [pending as usize])
     }
 
@@ -159,7 +143,7 @@ impl Process {
         }
         // SAFETY: readable, by the probe, and the thread's own stack.
         let program = unsafe { &mut (*(frame as *mut Frame)).context };
-        thread.pretend_mask(program.mask);
+        self.pretend_mask(thread, program.mask);
         program.mask &= !OURS;
         program.stack = thread.stack();
         if program.registers.fpstate != 0 {

@@ -480,5 +480,8 @@ impl Thread {
         if let Some(continued) = self.continued.as_mut() {
             continued.is_disturbed = true;
         }
+        if let Some(messages) = self.messages.as_mut() {
+            messages.is_disturbed = true;
+        }
     }
 }

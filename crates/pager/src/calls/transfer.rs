@@ -60,6 +60,9 @@ impl Process {
     }
 
     pub(super) fn transfer_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        if let Some(outcome) = self.signal_read(thread, context) {
+            return outcome;
+        }
         let number = context.registers.rax as u32;
         let [fd, at, length, offset, _, flags] = context.registers.arguments();
         let names_offset =

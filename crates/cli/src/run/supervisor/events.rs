@@ -34,7 +34,10 @@ impl Told {
 
 fn ends_the_program(kind: EventKind) -> bool {
     match kind {
-        EventKind::StoreReadFailed | EventKind::PageCorrupt | EventKind::AgentFailed => true,
+        EventKind::StoreReadFailed
+        | EventKind::PageCorrupt
+        | EventKind::AgentFailed
+        | EventKind::InvariantBroken => true,
         EventKind::StoreWriteFailed
         | EventKind::StoreFull
         | EventKind::BudgetExceeded
@@ -86,6 +89,11 @@ fn describe(kind: EventKind, event: &Event) -> String {
             "process {pid} was ended: the agent could not get memory or a descriptor ({error}): \
              raise --memory or the limits of the shell (ulimit)"
         ),
+        EventKind::InvariantBroken => format!(
+            "process {pid} was ended: a defect of zpager, found before it did harm ({}:{value}): \
+             please report it",
+            String::from_utf8_lossy(&address.to_le_bytes()).trim_end_matches('\0')
+        ),
     }
 }
 
@@ -113,6 +121,14 @@ mod tests {
         let event = Event::default();
         event.value.store(28, Relaxed);
         assert!(describe(EventKind::StoreWriteFailed, &event).contains("No space left"));
+    }
+
+    #[test]
+    fn a_defect_is_told_with_its_place() {
+        let event = Event::default();
+        event.value.store(77, Relaxed);
+        event.address.store(u64::from_le_bytes(*b"cache\0\0\0"), Relaxed);
+        assert!(describe(EventKind::InvariantBroken, &event).contains("(cache:77)"));
     }
 
     #[test]

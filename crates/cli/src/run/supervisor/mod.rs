@@ -162,6 +162,9 @@ impl<'a> Supervisor<'a> {
             Phase::Watching | Phase::FromStart => None,
         };
         let pause = self.shares.step(control, &control.tables());
+        if let Some(store) = &self.session.store {
+            control.processes.free_left(|process, is_lent| store.give_back(process, is_lent));
+        }
         self.pool.look(&control.usage);
         self.told.tell(&control.events, self.notices);
         retry.map_or(pause, |retry| retry.min(pause))

@@ -1,0 +1,156 @@
+//! Calls that wait with a signal mask of their own, or for signals.
+//!
+//! Signals of ours are never blocked for real, and what of them is sent to the
+//! program while it believes them to be blocked is parked ([`crate::parked`]). So
+//! where one of these calls names them the kernel gets a mask without them, and
+//! the call ends in the trap of [`stubs`], where the registers become the
+//! program's again; what the mask means for them is done here.
+//!
+//! Sources: sigtimedwait(2), sigsuspend(2), ppoll(2), pselect(2), epoll_pwait(2).
+//!
+//! Bad case: a call that is interrupted by a signal of the pager's own waits for
+//! its whole time again.
+
+use zpager_sys::process;
+use zpager_sys::signal::{Context, Info, Mask, OURS, Registers, only};
+use zpager_sys::syscall::nr;
+
+use super::Outcome;
+use crate::parked::CARRIER;
+use crate::process::Process;
+use crate::stubs;
+use crate::threads::Thread;
+
+const EFAULT: isize = -14;
+const EINTR: isize = -4;
+const MASK_BYTES: usize = 8;
+const SIGKILL: u32 = 9;
+const SIGSTOP: u32 = 19;
+
+impl Process {
+    /// Makes a call that may wait; its pointers are held.
+    pub(super) fn waiting_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        if context.registers.rax as u32 == nr::__NR_rt_sigtimedwait {
+            return self.timed_wait(thread, context);
+        }
+        let Some(mask) = self.temporary_mask(context) else { return Outcome::GoOn };
+        while let Some((signal, info)) = self.take_parked(thread, !mask) {
+            let number = context.registers.rax;
+            context.registers.rax = EINTR as usize;
+            if self.enter(thread, signal, &info, context, Some(mask)) {
+                return Outcome::Arranged;
+            }
+            context.registers.rax = number;
+        }
+        thread.temporary_mask = Some(mask);
+        let carrier = if self.fd_signals != 0 { only(CARRIER) } else { 0 };
+        let kernel_mask = mask & !OURS | carrier;
+        if kernel_mask == mask {
+            return Outcome::GoOn;
+        }
+        thread.watch(context);
+        thread.kernel_mask = [0, MASK_BYTES, kernel_mask as usize];
+        thread.kernel_mask[0] = (&raw const thread.kernel_mask[2]) as usize;
+        let (mask_and_length, mask) =
+            ((&raw const thread.kernel_mask) as usize, thread.kernel_mask[0]);
+        let registers = &mut context.registers;
+        match registers.rax as u32 {
+            nr::__NR_rt_sigsuspend => registers.rdi = mask,
+            nr::__NR_ppoll => registers.r10 = mask,
+            nr::__NR_pselect6 => registers.r9 = mask_and_length,
+            _ => registers.r8 = mask,
+        }
+        Outcome::Arranged
+    }
+
+    /// The mask that a call has for as long as it waits (`ppoll`, `pselect6`, `epoll_pwait`,
+    /// `rt_sigsuspend`), where its length is right.
+    fn temporary_mask(&mut self, context: &Context) -> Option<Mask> {
+        let arguments = context.registers.arguments();
+        let (pointer, bytes) = match context.registers.rax as u32 {
+            nr::__NR_rt_sigsuspend => (arguments[0], arguments[1]),
+            nr::__NR_ppoll => (arguments[3], arguments[4]),
+            nr::__NR_epoll_pwait | nr::__NR_epoll_pwait2 => (arguments[4], arguments[5]),
+            nr::__NR_pselect6 if arguments[5] != 0 => {
+                let [pointer, bytes] = self.peek_words(arguments[5])?;
+                (pointer, bytes)
+            }
+            _ => return None,
+        };
+        if pointer == 0 || bytes != MASK_BYTES {
+            return None;
+        }
+        let [mask] = self.peek_words(pointer)?;
+        Some(mask as Mask & !(only(SIGKILL) | only(SIGSTOP)))
+    }
+
+    /// `rt_sigtimedwait`: the set, where to tell of the signal, the time, the length of the set.
+    fn timed_wait(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        let [set, told, _, bytes, ..] = context.registers.arguments();
+        let Some([set]) = self.peek_words::<1>(set).filter(|_| bytes == MASK_BYTES) else {
+            return Outcome::GoOn;
+        };
+        let ours = set as Mask & OURS;
+        if ours == 0 {
+            return Outcome::GoOn;
+        }
+        if let Some((signal, info)) = self.take_parked(thread, ours) {
+            return Outcome::Done(tell(told, signal, &info));
+        }
+        thread.watch(context);
+        thread.waits_for = ours;
+        let carrier = if self.fd_signals != 0 { only(CARRIER) } else { 0 };
+        thread.kernel_mask[0] = (set as Mask & !(OURS | carrier)) as usize;
+        context.registers.rdi = (&raw const thread.kernel_mask) as usize;
+        Outcome::Arranged
+    }
+
+    /// A signal came for which the thread waits: its call is done, unless it is already.
+    pub(crate) fn end_wait(
+        &mut self,
+        thread: &mut Thread,
+        signal: u32,
+        info: &Info,
+        context: &mut Context,
+    ) -> bool {
+        let is_open = match stubs::at(context.registers.rip) {
+            Some(stubs::At::Piece(is_made)) => !is_made || context.registers.rax as isize == EINTR,
+            _ => false,
+        };
+        let is_ended = is_open && self.end_watched(thread, context);
+        if is_ended {
+            context.registers.rax = tell(context.registers.rsi, signal, info) as usize;
+        }
+        is_ended
+    }
+
+    /// Whether the thread was in a call that ends in the trap for its registers' sake: they are
+    /// the program's again, with the result.
+    pub(crate) fn end_watched(&mut self, thread: &mut Thread, context: &mut Context) -> bool {
+        let Some(before) = thread.watched.take() else { return false };
+        thread.waits_for = 0;
+        let registers = &context.registers;
+        let (rax, eflags, fpstate) = (registers.rax, registers.eflags, registers.fpstate);
+        context.registers = Registers { rax, eflags, fpstate, ..before };
+        // What came under the call's own mask.
+        self.call_for_parked(thread);
+        true
+    }
+}
+
+impl Thread {
+    /// Has the call end in the trap.
+    pub(super) fn watch(&mut self, context: &mut Context) {
+        self.watched = Some(context.registers);
+        self.call = context.registers.rax;
+        context.registers.rip = stubs::to_trap();
+    }
+}
+
+/// Tells the program of a signal at `address`, which is held; gives what the call returns.
+fn tell(address: usize, signal: u32, info: &Info) -> isize {
+    match address != 0 && process::poke(address, info).is_err() {
+        true => EFAULT,
+        false => signal as isize,
+    }
+}

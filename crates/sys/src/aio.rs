@@ -1,0 +1,189 @@
+//! One write that the kernel does while the thread goes on.
+//!
+//! Source: io_submit(2), include/uapi/linux/aio_abi.h. It goes on only where the file was opened
+//! with `O_DIRECT` and the write lies within its length; elsewhere the call waits for it. io_uring
+//! is no way here: its workers would be threads of the program.
+//!
+//! A context belongs to an address space: a forked child has none, and an `execve` waits for the
+//! write and ends the context.
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::file::Fd;
+use crate::limits;
+use crate::syscall::{Errno, checked, nr};
+
+/// `IOCB_CMD_PWRITE`.
+const WRITE: u16 = 1;
+/// No context made so far.
+const NONE: usize = 0;
+/// None is to be had.
+const REFUSED: usize = usize::MAX;
+/// More than the kernel maps for a context of one request, on up to 512 processors.
+const CONTEXT_BYTES: i64 = 128 * 1024;
+const EINTR: Errno = Errno(4);
+const EAGAIN: Errno = Errno(11);
+
+/// `struct iocb`, little-endian.
+#[repr(C)]
+#[derive(Default)]
+struct Request {
+    data: u64,
+    key: u32,
+    flags: i32,
+    operation: u16,
+    priority: i16,
+    fd: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    more_flags: u32,
+    event_fd: u32,
+}
+
+/// `struct io_event`.
+#[repr(C)]
+#[derive(Default)]
+struct Event {
+    data: u64,
+    request: u64,
+    result: i64,
+    more_result: i64,
+}
+
+/// The writes of this address space, one at a time.
+#[derive(Debug)]
+pub struct Writes {
+    context: AtomicUsize,
+}
+
+impl Writes {
+    /// No context is made before the first write.
+    pub const fn new() -> Self {
+        Writes { context: AtomicUsize::new(NONE) }
+    }
+
+    /// In another address space: the context is not there.
+    pub fn forget(&self) {
+        if self.context.load(Relaxed) != REFUSED {
+            self.context.store(NONE, Relaxed);
+        }
+    }
+
+    /// Begins a write; true if it goes on, false if it is done.
+    ///
+    /// # Errors
+    /// The kernel's; nothing goes on, and some of the data may have been written.
+    ///
+    /// # Safety
+    /// No write goes on. Until this one is settled `data` stays where and as it is.
+    pub unsafe fn begin(&self, fd: Fd, offset: u64, data: &[u8]) -> Result<bool, Errno> {
+        let context = self.context()?;
+        let request = Request {
+            data: data.len() as u64,
+            operation: WRITE,
+            fd: fd.0 as u32,
+            buffer: data.as_ptr() as u64,
+            bytes: data.len() as u64,
+            offset: offset as i64,
+            ..Request::default()
+        };
+        let requests = [&raw const request];
+        // SAFETY: the kernel copies the request, and only reads the data.
+        unsafe { checked(nr::__NR_io_submit, [context, 1, requests.as_ptr() as usize]) }?;
+        // What cannot be written at all is known by now.
+        match outcome(context, false) {
+            Err(EAGAIN) => Ok(true),
+            ended => ended.map(|()| false),
+        }
+    }
+
+    /// Waits for the write that goes on.
+    ///
+    /// # Errors
+    /// Why not all of it was written; `EIO` where the kernel does not say.
+    pub fn settle(&self) -> Result<(), Errno> {
+        outcome(self.context.load(Relaxed), true)
+    }
+
+    fn context(&self) -> Result<usize, Errno> {
+        if self.context.load(Relaxed) == NONE {
+            let mut context = NONE;
+            limits::own_changes(CONTEXT_BYTES);
+            // SAFETY: the kernel maps memory of its own choice and writes one word.
+            let made = unsafe { checked(nr::__NR_io_setup, [1, (&raw mut context) as usize]) };
+            self.context.store(made.map_or(REFUSED, |_| context), Relaxed);
+        }
+        match self.context.load(Relaxed) {
+            REFUSED => Err(EAGAIN),
+            context => Ok(context),
+        }
+    }
+}
+
+impl Default for Writes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How the only write ended; `EAGAIN` if it has not and is not waited for.
+fn outcome(context: usize, waits: bool) -> Result<(), Errno> {
+    let mut event = Event::default();
+    let place = (&raw mut event) as usize;
+    // SAFETY: the kernel writes one event.
+    let ask =
+        || unsafe { checked(nr::__NR_io_getevents, [context, usize::from(waits), 1, place, 0]) };
+    let mut answer = ask();
+    while answer == Err(EINTR) {
+        answer = ask();
+    }
+    match answer? {
+        0 => Err(EAGAIN),
+        _ if event.result < 0 => Err(Errno(-event.result as i32)),
+        _ if event.result as u64 == event.data => Ok(()),
+        _ => Err(Errno(5)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::os::fd::AsRawFd;
+    use std::vec;
+
+    #[test]
+    fn what_is_begun_is_there_once_settled() {
+        let directory = std::env::temp_dir();
+        let path = directory.join(std::format!("zpager-aio-{}", std::process::id()));
+        let file = std::fs::OpenOptions::new();
+        let file = file.clone().read(true).write(true).create_new(true).open(&path).expect("file");
+        std::fs::remove_file(&path).expect("unlinked");
+        let writes = Writes::new();
+        for number in 1..=3u8 {
+            let data = vec![number; 8192];
+            // SAFETY: settled before the data are dropped.
+            let goes_on = unsafe { writes.begin(Fd(file.as_raw_fd()), 4096, &data) };
+            if goes_on.expect("written") {
+                writes.settle().expect("written");
+            }
+            let mut there = vec![0; 8192];
+            Fd(file.as_raw_fd()).read_exact_at(4096, &mut there).expect("read");
+            assert_eq!(there, data);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told() {
+        let writes = Writes::new();
+        // SAFETY: nothing is written.
+        let begun = unsafe { writes.begin(Fd(-1), 0, &[0; 4096]) };
+        assert_eq!(begun, Err(Errno(9)));
+        let null = std::fs::File::open("/dev/null").expect("null");
+        // SAFETY: as above.
+        let begun = unsafe { writes.begin(Fd(null.as_raw_fd()), 0, &[0; 4096]) };
+        assert_eq!(begun, Err(Errno(9)), "opened for reading alone");
+    }
+}
