@@ -7,7 +7,8 @@ use std::process::{Command, Output, Stdio};
 use serde::Deserialize;
 use tempfile::TempDir;
 use zpager_sim::trace::{Contents, Header, Reference, Writer};
-use zpager_tests::places;
+use zpager_tests::stats::Stats;
+use zpager_tests::{places, victims};
 
 const DESIGNS: &str = "cervera,hp,castro,zswap,default,none,belady";
 const CODECS: [&str; 4] = ["word", "lz4", "lzo", "wk4x4"];
@@ -141,6 +142,51 @@ fn every_design_serves_every_reference_the_same_each_time() {
     }
     let (again, second) = playground.rows(&line);
     assert_eq!((again, second.stdout), (rows, output.stdout));
+}
+
+/// How far two counts are apart, in parts of the larger.
+fn apart(one: u64, other: u64) -> f64 {
+    one.abs_diff(other) as f64 / one.max(other).max(1) as f64
+}
+
+/// The simulator counts what a run of the same program counts.
+#[test]
+fn a_run_and_its_simulation_swap_the_same() {
+    let playground = Playground::new();
+    let victim = victims::build("field", &[]);
+    let victim = victim.to_str().expect("a path of text");
+    let program = ["--", victim, "1", "24", "words", "20"];
+    let run = |words: &[&str]| {
+        let mut command = Command::new(places::zpager());
+        command.args(words).args(program).current_dir(playground.0.path());
+        let output = command.output().expect("zpager runs");
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {output:?}");
+    };
+    run(&["trace", "--output", "t", "--quiet"]);
+    for design in DESIGNS.split(',').take(5) {
+        let stats = playground.path("stats");
+        let stats = stats.to_str().expect("a path of text");
+        run(&["run", "--memory", "10M", "--design", design, "--stats", stats, "--quiet"]);
+        let text = fs::read(stats).expect("the statistics");
+        let ran: Stats = serde_json::from_slice(&text).expect("statistics");
+        let row = playground.rows(&format!("t --memory 10M --design {design}")).0.remove(0);
+        println!(
+            "{design}: run {} {}, simulation {} {}",
+            ran.swapped_out_pages,
+            ran.swapped_in_pages,
+            row.swapped_out_pages,
+            row.swapped_in_pages
+        );
+        assert!(ran.swapped_in_pages > 1000, "{design}: {ran:?}");
+        assert!(
+            apart(ran.swapped_out_pages, row.swapped_out_pages) < 0.05,
+            "{design}: {ran:?} {row:?}"
+        );
+        assert!(
+            apart(ran.swapped_in_pages, row.swapped_in_pages) < 0.05,
+            "{design}: {ran:?} {row:?}"
+        );
+    }
 }
 
 #[test]

@@ -35,8 +35,8 @@ const LIFT_PAGES: usize = 32;
 const STEPS_MAX: u32 = 1 << 16;
 /// Steps in a row that gave nothing.
 const FUTILE_MAX: u32 = 8;
-/// What a process's tables take, as the pager counts them.
-const FIXED_BYTES: usize = 24 * PAGE_BYTES + SLOTS * size_of::<Sample>();
+/// What the tables of a process with one thread and few regions take, as the pager counts them.
+const FIXED_BYTES: usize = (24 + 6 + 1) * PAGE_BYTES + SLOTS * size_of::<Sample>();
 /// Store for each page of the trace: what it takes as it is, twice.
 const STORE_PAGE_BYTES: u64 = 2 * 4104;
 
@@ -127,7 +127,7 @@ impl<'a> Compressed<'a> {
             budget_bytes: setup.budget_bytes,
             is_managed: false,
             resident_pages: 0,
-            incoming: vec![LengthsPage::EMPTY; BATCH_PAGES],
+            incoming: vec![LengthsPage::empty(); BATCH_PAGES],
             incoming_pages_max: 0,
             outcome: Outcome::default(),
         })

@@ -71,12 +71,15 @@ struct Contents {
     arm: Arm,
     /// Clusters that were written and not punched since.
     clusters: Vec<Option<Box<[u8; CLUSTER_BYTES]>>>,
+    /// What punched ones leave, for others.
+    spare: Vec<Box<[u8; CLUSTER_BYTES]>>,
 }
 
 impl DiskBlocks {
     /// An empty disk.
     pub(crate) fn new(disk: Disk) -> Self {
-        DiskBlocks(Rc::new(RefCell::new(Contents { arm: Arm::new(disk), clusters: Vec::new() })))
+        let contents = Contents { arm: Arm::new(disk), clusters: Vec::new(), spare: Vec::new() };
+        DiskBlocks(Rc::new(RefCell::new(contents)))
     }
 
     /// What went over it so far.
@@ -86,13 +89,15 @@ impl DiskBlocks {
 }
 
 impl Contents {
-    /// The rest of the cluster at an offset; made where there is none.
+    /// The rest of the cluster at an offset; made where there is none, with any bytes.
     fn cluster(&mut self, offset_bytes: u64) -> &mut [u8] {
         let number = offset_bytes as usize / CLUSTER_BYTES;
         if number >= self.clusters.len() {
             self.clusters.resize_with(number + 1, || None);
         }
-        let cluster = self.clusters[number].get_or_insert_with(zeroed);
+        let spare = &mut self.spare;
+        let cluster =
+            self.clusters[number].get_or_insert_with(|| spare.pop().unwrap_or_else(zeroed));
         &mut cluster[offset_bytes as usize % CLUSTER_BYTES..]
     }
 
@@ -142,9 +147,8 @@ impl Blocks for DiskBlocks {
         let whole = offset_bytes.div_ceil(cluster_bytes)..(offset_bytes + bytes) / cluster_bytes;
         let mut disk = self.0.borrow_mut();
         for cluster in whole {
-            if let Some(cluster) = disk.clusters.get_mut(cluster as usize) {
-                *cluster = None;
-            }
+            let punched = disk.clusters.get_mut(cluster as usize).and_then(Option::take);
+            disk.spare.extend(punched);
         }
     }
 }
@@ -172,7 +176,9 @@ mod tests {
         assert_eq!((traffic.reads, traffic.writes), (2, 2));
         assert_eq!((traffic.read_bytes, traffic.written_bytes), (24576, 24576));
         blocks.punch(0, 2 * CLUSTER_BYTES as u64);
-        blocks.read_at(offset_bytes, &mut back).expect("read");
-        assert!(back.iter().all(|byte| *byte == 0));
+        assert_eq!(blocks.0.borrow().spare.len(), 2);
+        blocks.write_at(0, &data).expect("written");
+        blocks.read_at(0, &mut back).expect("read");
+        assert_eq!((back, blocks.0.borrow().spare.len()), (data, 1));
     }
 }

@@ -45,13 +45,15 @@ pub(crate) struct LengthsPage {
 
 impl LengthsPage {
     /// Nobody's.
-    pub(crate) const EMPTY: Self = LengthsPage {
-        bytes: [0; PAGE_BYTES],
-        is_same_filled: true,
-        length: 0,
-        known_bytes: 0,
-        coding_ns: Cell::new(0),
-    };
+    pub(crate) fn empty() -> Self {
+        LengthsPage {
+            bytes: [0; PAGE_BYTES],
+            is_same_filled: true,
+            length: 0,
+            known_bytes: 0,
+            coding_ns: Cell::new(0),
+        }
+    }
 
     /// Becomes a page that leaves; a page of zeros has `zeros_bytes` where a codec gets it.
     pub(crate) fn set(&mut self, identity: Identity, size: Size, zeros_bytes: u16) {

@@ -131,7 +131,7 @@ impl Layout {
     /// The numbers of those of `pages` pages from `first` on that lie in leaves of the trace.
     pub(crate) fn ranges(&self, first: u64, pages: u64) -> impl Iterator<Item = Range<u64>> {
         let end = first + pages;
-        let from = self.sorted.partition_point(|leaf| leaf + 1 <= first / LEAF_PAGES);
+        let from = self.sorted.partition_point(|leaf| *leaf < first / LEAF_PAGES);
         let leaves = self.sorted[from..].iter().take_while(move |leaf| *leaf * LEAF_PAGES < end);
         leaves.map(move |leaf| {
             let begin = leaf * LEAF_PAGES;

@@ -67,8 +67,8 @@ fn line(text: &mut String, row: &Row, rows: &[Row]) {
     let percent = |count: u64| 100.0 * count as f64 / row.references.max(1) as f64;
     let none =
         rows.iter().find(|other| other.design == "none" && other.memory_bytes == row.memory_bytes);
-    let of_none = none.map_or(String::new(), |none| {
-        format!("{:.3}", row.modelled_seconds / none.modelled_seconds.max(f64::MIN_POSITIVE))
+    let of_none = none.filter(|none| none.modelled_seconds > 0.0).map_or(String::new(), |none| {
+        format!("{:.3}", row.modelled_seconds / none.modelled_seconds)
     });
     let _ = writeln!(
         text,
