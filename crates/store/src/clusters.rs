@@ -13,8 +13,8 @@
 //!   drop of the last reference: owned 1, references 0  being given back by that process
 //!   release: owned 0, references 0                     free
 //! ```
-//! Giving blocks back and allocating them again costs as much as the write between. So a few free
-//! clusters keep theirs for whoever claims them next; the holes of all others are punched.
+//! Giving blocks back and allocating them again costs more than the write between. So free clusters
+//! keep theirs for whoever claims them next, 256 MiB at most; the holes of all others are punched.
 //!
 //! The generation lets a checksum notice a record of the cluster's earlier life.
 //! Every operation is one atomic step a word, so no process ever waits for another, and a process
@@ -50,7 +50,7 @@ pub struct Clusters<'a> {
 
 impl<'a> Clusters<'a> {
     /// Free clusters that keep their blocks.
-    pub const KEPT_MAX: usize = 64;
+    pub const KEPT_MAX: usize = 1024;
 
     /// Words that [`Clusters::new`] wants for a store of `store_bytes`, rounded down to clusters.
     pub const fn words_for(store_bytes: u64) -> usize {

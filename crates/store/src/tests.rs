@@ -466,7 +466,7 @@ fn many_claim_share_and_drop_at_once() {
 /// A few free clusters keep their blocks and are claimed again; the holes of the others are punched.
 #[test]
 fn most_free_clusters_give_their_blocks_back() {
-    const CLUSTERS: usize = 200;
+    const CLUSTERS: usize = 3 * Clusters::KEPT_MAX;
     let (words, memory, mut buffer) =
         (words(CLUSTERS), Memory::default(), Buffer::new(CLUSTER_BYTES));
     let clusters = Clusters::new(&words);
