@@ -55,7 +55,7 @@ enum Command {
 /// there goes, still compressed, to an unlinked swap file. The exit status is the
 /// program's; 125 when zpager itself fails, 126 when the program cannot be run,
 /// 127 when it is not found.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 #[command(override_usage = "zpager run [OPTIONS] -- PROGRAM [ARGS]...")]
 pub(crate) struct RunArguments {
     /// Physical memory for the program and all that it starts, such as 256M or 1.5G; `auto` takes

@@ -68,10 +68,13 @@ impl Configuration {
         let run = RunArguments {
             memory: arguments.memory,
             store: Some(arguments.store),
+            store_size: None,
             design: DesignId::Default.name().to_owned(),
+            set: Vec::new(),
+            codec: None,
+            stats: None,
             quiet: arguments.quiet,
             program: command.clone(),
-            ..RunArguments::default()
         };
         let mut run = run::Configuration::check(run, environment)?;
         run.from_start = Some(true);
