@@ -25,7 +25,7 @@ use crate::run::stats_file;
 /// # Errors
 /// There is no such design, or the file cannot be written.
 pub(crate) fn main(arguments: DesignsArguments) -> Result<ExitCode, Failure> {
-    let named = arguments.name.as_deref().map(|name| choice::design("zpager designs", name));
+    let named = arguments.name.as_deref().map(|name| choice::design("designs", name));
     let named = named.transpose().map_err(Failure::arguments)?;
     arguments.json.as_deref().map_or(Ok(()), check_json)?;
     let shown: Vec<DesignId> = named.map_or(DesignId::ALL.to_vec(), |id| vec![id]);
