@@ -196,9 +196,12 @@ impl<'a> Belady<'a> {
         self.make_room((end - first) * (PAGE_BYTES + entry_bytes));
         self.outcome.ledger.fault(end - first);
         let mut read_bytes = 0;
-        for page in first..end {
-            read_bytes += self.take(page);
-            self.arrive(page);
+        for came in first..end {
+            read_bytes += self.take(came);
+            self.arrive(came);
+            if is_fresh && came != page {
+                self.sizes.come_as_zeros(came);
+            }
         }
         match (is_fresh, read_bytes) {
             (true, _) => self.outcome.fresh_faults += 1,

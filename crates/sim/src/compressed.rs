@@ -15,7 +15,6 @@ use zpager_cache::{
 };
 use zpager_codec::{CodecId, Page, SCRATCH_ALIGN_BYTES, compress, scratch_bytes};
 use zpager_policy::{Ahead, Design, SLOTS, Sample, Sampler, Settings, Shares, Step, StoreLayout};
-
 use zpager_store::{CLUSTER_BYTES, Clusters};
 
 use crate::arena::Arena;
@@ -164,7 +163,7 @@ impl<'a> Compressed<'a> {
             true => {
                 self.outcome.fresh_faults += 1;
                 self.outcome.ledger.fault(pages as u64);
-                (first..first + pages as u64).for_each(|page| self.arrive(page, 0));
+                self.come_fresh(first..first + pages as u64, page);
                 pages
             }
             false => self.swap_in(first, pages, began)?,
@@ -172,6 +171,16 @@ impl<'a> Compressed<'a> {
         self.ahead.fetched(first, came);
         self.note_peak();
         Ok(())
+    }
+
+    /// Pages come as zeros, `wanted` among them, of which the trace says what it becomes.
+    fn come_fresh(&mut self, pages: Range<PageNumber>, wanted: PageNumber) {
+        for page in pages {
+            self.arrive(page, 0);
+            if page != wanted {
+                self.sizes.come_as_zeros(page);
+            }
+        }
     }
 
     /// Brings back pages from `first` on; gives how many.

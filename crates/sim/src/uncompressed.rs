@@ -159,7 +159,7 @@ impl<'a> Uncompressed<'a> {
         page.is_known = true;
         page.is_resident = true;
         page.came_at = self.arrivals;
-        // What came as zeros and stays so is written nowhere either; the store has no zeros.
+        // What the store does not have cannot leave without a write.
         page.is_dirty = page.slot == NOWHERE;
         self.arrivals += 1;
         self.resident_pages += 1;
