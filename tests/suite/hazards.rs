@@ -105,3 +105,35 @@ hazards! {
     rlimits "rlimits" 20;
     privileges "privileges" 20;
 }
+
+/// What a design does to pages differs, and the hazards do not: fork, and calls into absent memory.
+mod designs {
+    use super::*;
+
+    fn check_all(design: &str) {
+        for victim in ["shared", "readwrite"] {
+            let setup = Setup::of_mib(24).start(Start::FirstInstruction);
+            check(victims::job(victim), setup.design(design));
+        }
+    }
+
+    #[test]
+    fn cervera() {
+        check_all("cervera");
+    }
+
+    #[test]
+    fn hp() {
+        check_all("hp");
+    }
+
+    #[test]
+    fn castro() {
+        check_all("castro");
+    }
+
+    #[test]
+    fn zswap() {
+        check_all("zswap");
+    }
+}

@@ -58,6 +58,12 @@ impl Process {
         self.engine.cache.pool_bytes().saturating_sub(ACCOUNT.pool_bytes())
     }
 
+    /// What belongs to the pool alone is lost to others, used or not; but once, and not for every
+    /// process that is forked.
+    fn unused_pool_bytes(&self) -> usize {
+        if self.is_child { 0 } else { self.engine.unused_bytes() }
+    }
+
     /// Brings the run's sums up to date.
     pub(crate) fn publish(&mut self) {
         // What moves between the two is taken off first, so that no peak counts it twice.
@@ -84,8 +90,7 @@ impl Process {
     fn publish_own(&mut self) {
         let now = Published {
             resident_bytes: self.resident_pages * PAGE_BYTES as u64,
-            // What belongs to the pool alone is lost to others, used or not.
-            pool_bytes: (self.own_pool_bytes() + self.engine.unused_bytes()) as u64,
+            pool_bytes: (self.own_pool_bytes() + self.unused_pool_bytes()) as u64,
             payload_bytes: self.own_payload_bytes() as u64,
             metadata_bytes: self.metadata_bytes() as u64,
             managed_bytes: self.regions.page_count() * PAGE_BYTES as u64,
