@@ -22,6 +22,7 @@ use zpager_store::CLUSTER_BYTES;
 
 use crate::contents::{Size, Sizes};
 use crate::cost::{COSTS, Disk, Ledger, codec_costs, is_near};
+use crate::disk::Arm;
 use crate::outcome::Outcome;
 use crate::replay::{Lost, Memory, ReplayError};
 use crate::survey::{Layout, Survey};
@@ -41,6 +42,10 @@ const WINDOW_MAX: u64 = 64;
 /// Soon is within as many references as this part of the resident pages. What comes much before it
 /// is wanted sends away pages that would be missed, where waiting would find others to send.
 const SOON_PART: u64 = 4;
+/// Where no write ever ends, and how far reads are apart: they come from anywhere.
+const FAR_BYTE: u64 = 1 << 61;
+/// See [`FAR_BYTE`].
+const APART_BYTES: u64 = 1 << 24;
 /// Pages that are lifted together.
 const LIFT_PAGES: u64 = 32;
 /// A page that does not become shorter than this is kept raw.
@@ -153,8 +158,10 @@ pub struct Belady<'a> {
     resident_pages: u64,
     pool_bytes: u64,
     known_pages: u64,
-    /// Bytes spilled since the last write was counted.
+    /// Bytes spilled since the last write, and where the next one begins.
     unwritten_bytes: u64,
+    end_byte: u64,
+    arm: Arm,
     outcome: Outcome,
 }
 
@@ -176,6 +183,8 @@ impl<'a> Belady<'a> {
             pool_bytes: 0,
             known_pages: 0,
             unwritten_bytes: 0,
+            end_byte: 0,
+            arm: Arm::new(bound.disk),
             outcome: Outcome::default(),
         }
     }
@@ -187,9 +196,12 @@ impl<'a> Belady<'a> {
         self.make_room((end - first) * (PAGE_BYTES + entry_bytes));
         self.outcome.ledger.fault(end - first);
         let mut read_bytes = 0;
-        for page in first..end {
-            read_bytes += self.take(page);
-            self.arrive(page);
+        for came in first..end {
+            read_bytes += self.take(came);
+            self.arrive(came);
+            if is_fresh && came != page {
+                self.sizes.come_as_zeros(came);
+            }
         }
         match (is_fresh, read_bytes) {
             (true, _) => self.outcome.fresh_faults += 1,
@@ -348,22 +360,19 @@ impl<'a> Belady<'a> {
     fn write(&mut self, bytes: u16) -> Tier {
         self.unwritten_bytes += u64::from(bytes);
         if self.unwritten_bytes >= CLUSTER_BYTES as u64 {
-            let disk = self.bound.disk;
-            self.outcome.store_writes += 1;
-            self.outcome.store_written_bytes += self.unwritten_bytes;
-            self.outcome.ledger.store_ns += disk.write_ns + disk.transfer_ns(self.unwritten_bytes);
+            self.arm.set_own_ns(self.outcome.ledger.total_ns());
+            self.arm.begin_write(self.end_byte, self.unwritten_bytes);
+            self.end_byte += self.unwritten_bytes;
             self.unwritten_bytes = 0;
         }
         Tier::Spilled(bytes)
     }
 
-    /// Counts one read for all pages of a fault, of the blocks that they fill.
+    /// One read for all pages of a fault, of the blocks that they fill, from anywhere.
     fn read(&mut self, bytes: u64) {
-        let bytes = bytes.next_multiple_of(PAGE_BYTES);
-        self.outcome.store_reads += 1;
-        self.outcome.store_read_bytes += bytes;
-        self.outcome.ledger.store_ns +=
-            self.bound.disk.read_ns + self.bound.disk.transfer_ns(bytes);
+        self.arm.set_own_ns(self.outcome.ledger.total_ns());
+        let offset_bytes = FAR_BYTE + self.arm.traffic.reads * APART_BYTES;
+        self.arm.read(offset_bytes, bytes.next_multiple_of(PAGE_BYTES));
     }
 }
 
@@ -395,14 +404,17 @@ impl Memory for Belady<'_> {
     }
 
     fn outcome(&self) -> Outcome {
-        let is_rest = u64::from(self.unwritten_bytes > 0);
-        let disk = self.bound.disk;
-        let rest_ns = is_rest * (disk.write_ns + disk.transfer_ns(self.unwritten_bytes));
-        let ledger = self.outcome.ledger;
+        let mut arm = self.arm.clone();
+        if self.unwritten_bytes > 0 {
+            arm.begin_write(self.end_byte, self.unwritten_bytes);
+        }
+        let traffic = arm.traffic;
         Outcome {
-            store_writes: self.outcome.store_writes + is_rest,
-            store_written_bytes: self.outcome.store_written_bytes + self.unwritten_bytes,
-            ledger: Ledger { store_ns: ledger.store_ns + rest_ns, ..ledger },
+            store_reads: traffic.reads,
+            store_read_bytes: traffic.read_bytes,
+            store_writes: traffic.writes,
+            store_written_bytes: traffic.written_bytes,
+            ledger: Ledger { store_ns: traffic.waited_ns, ..self.outcome.ledger },
             ..self.outcome
         }
     }

@@ -15,7 +15,6 @@ use zpager_cache::{
 };
 use zpager_codec::{CodecId, Page, SCRATCH_ALIGN_BYTES, compress, scratch_bytes};
 use zpager_policy::{Ahead, Design, SLOTS, Sample, Sampler, Settings, Shares, Step, StoreLayout};
-
 use zpager_store::{CLUSTER_BYTES, Clusters};
 
 use crate::arena::Arena;
@@ -135,7 +134,8 @@ impl<'a> Compressed<'a> {
 
     /// Modelled time so far.
     fn now_ns(&self) -> u64 {
-        self.outcome.ledger.total_ns() + self.blocks.traffic().busy_ns
+        self.blocks.set_own_ns(self.outcome.ledger.total_ns());
+        self.blocks.now_ns()
     }
 
     fn identity(&self, page: PageNumber) -> Identity {
@@ -163,7 +163,7 @@ impl<'a> Compressed<'a> {
             true => {
                 self.outcome.fresh_faults += 1;
                 self.outcome.ledger.fault(pages as u64);
-                (first..first + pages as u64).for_each(|page| self.arrive(page, 0));
+                self.come_fresh(first..first + pages as u64, page);
                 pages
             }
             false => self.swap_in(first, pages, began)?,
@@ -173,14 +173,24 @@ impl<'a> Compressed<'a> {
         Ok(())
     }
 
+    /// Pages come as zeros, `wanted` among them, of which the trace says what it becomes.
+    fn come_fresh(&mut self, pages: Range<PageNumber>, wanted: PageNumber) {
+        for page in pages {
+            self.arrive(page, 0);
+            if page != wanted {
+                self.sizes.come_as_zeros(page);
+            }
+        }
+    }
+
     /// Brings back pages from `first` on; gives how many.
     fn swap_in(&mut self, first: PageNumber, pages: usize, began: u64) -> Result<usize, Lost> {
         self.incoming_pages_max = self.incoming_pages_max.max(pages);
-        let asked_ns = self.blocks.traffic().busy_ns;
+        let asked_ns = self.now_ns();
         let incoming = &mut self.incoming[..pages];
         let came = self.engine.swap_in(first, incoming).map_err(|_| Lost { page: first })?;
-        let read_ns = self.blocks.traffic().busy_ns - asked_ns;
         let coding_ns = incoming.iter().map(LengthsPage::take_coding_ns).sum::<u64>();
+        let read_ns = self.now_ns() - asked_ns;
         self.outcome.ledger.coding_ns += coding_ns;
         self.outcome.ledger.fault(came.reads.pages as u64);
         self.outcome.swapped_in_pages += came.reads.pages as u64;
@@ -260,6 +270,7 @@ impl<'a> Compressed<'a> {
         let victims = &victims[..count];
         self.outcome.ledger.lift(victims);
         let mut departed = Departed::default();
+        self.blocks.set_own_ns(self.outcome.ledger.total_ns());
         for &page in victims {
             let identity = self.identity(page);
             let leaving = &mut self.incoming[0];
@@ -277,6 +288,8 @@ impl<'a> Compressed<'a> {
                 self.arrive(page, heat);
             }
         }
+        // Pages that do not shrink may have left already; the disk has counted that.
+        self.engine.departed();
         self.outcome.swapped_out_pages += departed.pages as u64;
         self.outcome.same_filled_pages += departed.same_filled as u64;
         self.outcome.incompressible_pages += departed.incompressible as u64;
@@ -286,7 +299,7 @@ impl<'a> Compressed<'a> {
     }
 
     fn spill(&mut self) -> bool {
-        let began_ns = self.blocks.traffic().busy_ns;
+        let began_ns = self.now_ns();
         let raw_bytes = self.engine.cache.raw_bytes();
         let written = self.engine.spill();
         if let (Ok(pages), StoreLayout::Plain) = (written.outcome, self.design.layout) {
@@ -294,7 +307,7 @@ impl<'a> Compressed<'a> {
             let expand_ns = codec_costs(self.design.codec).decompress_ns;
             self.outcome.ledger.coding_ns += pages.saturating_sub(raw_pages) as u64 * expand_ns;
         }
-        self.engine.spilled(&written, self.blocks.traffic().busy_ns - began_ns);
+        self.engine.spilled(&written, self.now_ns() - began_ns);
         written.outcome.is_ok()
     }
 }
@@ -338,7 +351,7 @@ impl Memory for Compressed<'_> {
 
     fn outcome(&self) -> Outcome {
         let traffic = self.blocks.traffic();
-        let ledger = Ledger { store_ns: traffic.busy_ns, ..self.outcome.ledger };
+        let ledger = Ledger { store_ns: traffic.waited_ns, ..self.outcome.ledger };
         Outcome {
             store_reads: traffic.reads,
             store_read_bytes: traffic.read_bytes,

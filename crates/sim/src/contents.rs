@@ -50,10 +50,19 @@ impl Sizes {
         }
     }
 
+    /// Notes that `page` came before its reference: it is zeros.
+    pub(crate) fn come_as_zeros(&mut self, page: u64) {
+        self.fill(page, SAME_FILLED);
+    }
+
     /// Notes that the program gave `page` back.
     pub(crate) fn forget(&mut self, page: u64) {
+        self.fill(page, UNKNOWN);
+    }
+
+    fn fill(&mut self, page: u64, size: u16) {
         let first = page as usize * self.columns.len();
-        self.sizes[first..first + self.columns.len()].fill(UNKNOWN);
+        self.sizes[first..first + self.columns.len()].fill(size);
     }
 
     /// What `page` shrinks to under the codec of a column.

@@ -1,8 +1,9 @@
 //! A disk that keeps what is written to it and counts what that would take.
 //!
 //! An access costs the disk's latency, less where it begins near to where the last one ended because
-//! the disk has read on or need not move, and its transfer. One access at a time: the engine waits
-//! for each.
+//! the disk has read on or need not move, and its transfer. The disk does one thing at a time. The
+//! program waits for a read and for the write before it; while a write goes on it runs, until it wants
+//! the disk again.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,43 +22,66 @@ pub(crate) struct Traffic {
     pub(crate) read_bytes: u64,
     pub(crate) writes: u64,
     pub(crate) written_bytes: u64,
-    /// Time that it took.
-    pub(crate) busy_ns: u64,
+    /// Time that the program waited for it.
+    pub(crate) waited_ns: u64,
 }
 
 /// Counts accesses without data.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Arm {
     disk: Disk,
     /// Where the last access ended.
     at_byte: u64,
+    /// When the disk has done what it was asked.
+    idle_at_ns: u64,
+    /// What the program did meanwhile, without waiting.
+    own_ns: u64,
     pub(crate) traffic: Traffic,
 }
 
 impl Arm {
     /// A disk at rest.
     pub(crate) fn new(disk: Disk) -> Self {
-        Arm { disk, at_byte: u64::MAX, traffic: Traffic::default() }
+        let at_byte = u64::MAX;
+        Arm { disk, at_byte, idle_at_ns: 0, own_ns: 0, traffic: Traffic::default() }
     }
 
-    /// One read.
+    /// Tells what the program has done so far without waiting for the disk.
+    pub(crate) fn set_own_ns(&mut self, own_ns: u64) {
+        self.own_ns = own_ns;
+    }
+
+    /// Modelled time.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.own_ns + self.traffic.waited_ns
+    }
+
+    /// One read, for which the program waits.
     pub(crate) fn read(&mut self, offset_bytes: u64, bytes: u64) {
         self.traffic.reads += 1;
         self.traffic.read_bytes += bytes;
         self.access(offset_bytes, bytes, self.disk.read_ns);
+        self.settle();
     }
 
-    /// One write.
-    pub(crate) fn write(&mut self, offset_bytes: u64, bytes: u64) {
+    /// One write, which goes on while the program runs.
+    pub(crate) fn begin_write(&mut self, offset_bytes: u64, bytes: u64) {
+        self.settle();
         self.traffic.writes += 1;
         self.traffic.written_bytes += bytes;
         self.access(offset_bytes, bytes, self.disk.write_ns);
     }
 
+    /// Waits until the disk has nothing to do.
+    pub(crate) fn settle(&mut self) {
+        self.traffic.waited_ns += self.idle_at_ns.saturating_sub(self.now_ns());
+    }
+
     fn access(&mut self, offset_bytes: u64, bytes: u64, latency_ns: u64) {
         let is_next = offset_bytes.abs_diff(self.at_byte) <= NEAR_BYTES;
         let latency_ns = if is_next { self.disk.next_ns } else { latency_ns };
-        self.traffic.busy_ns += latency_ns + self.disk.transfer_ns(bytes);
+        let began_ns = self.idle_at_ns.max(self.now_ns());
+        self.idle_at_ns = began_ns + latency_ns + self.disk.transfer_ns(bytes);
         self.at_byte = offset_bytes + bytes;
     }
 }
@@ -86,6 +110,16 @@ impl DiskBlocks {
     pub(crate) fn traffic(&self) -> Traffic {
         self.0.borrow().arm.traffic
     }
+
+    /// See [`Arm::set_own_ns`].
+    pub(crate) fn set_own_ns(&self, own_ns: u64) {
+        self.0.borrow_mut().arm.set_own_ns(own_ns);
+    }
+
+    /// Modelled time.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.0.borrow().arm.now_ns()
+    }
 }
 
 impl Contents {
@@ -99,6 +133,14 @@ impl Contents {
         let cluster =
             self.clusters[number].get_or_insert_with(|| spare.pop().unwrap_or_else(zeroed));
         &mut cluster[offset_bytes as usize % CLUSTER_BYTES..]
+    }
+
+    /// Begins a write; its data are there at once.
+    fn put(&mut self, offset_bytes: u64, data: &[u8]) {
+        self.arm.begin_write(offset_bytes, data.len() as u64);
+        self.each_part(offset_bytes, data.len(), |part, at| {
+            part.copy_from_slice(&data[at..at + part.len()]);
+        });
     }
 
     /// Goes over the parts of a range that lie in one cluster each.
@@ -125,10 +167,18 @@ fn zeroed() -> Box<[u8; CLUSTER_BYTES]> {
 impl Blocks for DiskBlocks {
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         let mut disk = self.0.borrow_mut();
-        disk.arm.write(offset_bytes, data.len() as u64);
-        disk.each_part(offset_bytes, data.len(), |part, at| {
-            part.copy_from_slice(&data[at..at + part.len()]);
-        });
+        disk.put(offset_bytes, data);
+        disk.arm.settle();
+        Ok(())
+    }
+
+    unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
+        self.0.borrow_mut().put(offset_bytes, data);
+        Ok(true)
+    }
+
+    fn settle(&self) -> Result<(), Errno> {
+        self.0.borrow_mut().arm.settle();
         Ok(())
     }
 
@@ -172,7 +222,10 @@ mod tests {
         assert_eq!(back, data);
         let transfer_ns = 4 * disk.transfer_ns(data.len() as u64);
         let traffic = blocks.traffic();
-        assert_eq!(traffic.busy_ns, disk.write_ns + disk.next_ns + 2 * disk.read_ns + transfer_ns);
+        assert_eq!(
+            traffic.waited_ns,
+            disk.write_ns + disk.next_ns + 2 * disk.read_ns + transfer_ns
+        );
         assert_eq!((traffic.reads, traffic.writes), (2, 2));
         assert_eq!((traffic.read_bytes, traffic.written_bytes), (24576, 24576));
         blocks.punch(0, 2 * CLUSTER_BYTES as u64);
@@ -180,5 +233,23 @@ mod tests {
         blocks.write_at(0, &data).expect("written");
         blocks.read_at(0, &mut back).expect("read");
         assert_eq!((back, blocks.0.borrow().spare.len()), (data, 1));
+    }
+
+    #[test]
+    fn a_write_goes_on_until_the_disk_is_wanted_again() {
+        let disk = DISKS[1];
+        let mut arm = Arm::new(disk);
+        let write_ns = disk.write_ns + disk.transfer_ns(1 << 20);
+        arm.begin_write(0, 1 << 20);
+        assert_eq!((arm.now_ns(), arm.traffic.waited_ns), (0, 0));
+        // Half of it goes by while the program works.
+        arm.set_own_ns(write_ns / 2);
+        arm.read(1 << 40, 4096);
+        let read_ns = disk.read_ns + disk.transfer_ns(4096);
+        assert_eq!(arm.now_ns(), write_ns + read_ns);
+        arm.begin_write(0, 1 << 20);
+        arm.set_own_ns(10 * write_ns);
+        arm.settle();
+        assert_eq!(arm.traffic.waited_ns, write_ns - write_ns / 2 + read_ns);
     }
 }

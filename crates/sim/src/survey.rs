@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn neighbours_stay_neighbours_and_no_others_become_so() {
         let pages = [511, 512, 513, 2000, 1 << 36, 511, 5119, 6 * 1024];
-        let bytes = testing::trace(&[], pages.map(|page| testing::read(page)));
+        let bytes = testing::trace(&[], pages.map(testing::read));
         let survey = survey(Reader::new(&bytes[..]).expect("a trace")).expect("sound");
         assert_eq!((survey.references, survey.pages), (8, 7));
         let mut lookup = survey.layout.lookup();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_release_covers_what_the_trace_knows() {
-        let bytes = testing::trace(&[], [100, 600, 5000].map(|page| testing::read(page)));
+        let bytes = testing::trace(&[], [100, 600, 5000].map(testing::read));
         let survey = survey(Reader::new(&bytes[..]).expect("a trace")).expect("sound");
         let mut lookup = survey.layout.lookup();
         let [low, mid, high] = [100, 600, 5000].map(|page| lookup.number(page).expect("seen"));

@@ -145,6 +145,7 @@ impl<'a> Uncompressed<'a> {
 
     /// Reads pages that are in the store, with one read for each run of neighbouring slots.
     fn read(&mut self, first: u64, pages: u64) {
+        self.arm.set_own_ns(self.outcome.ledger.total_ns());
         let pages = &self.pages[first as usize..(first + pages) as usize];
         for run in pages.chunk_by(|page, next| page.slot.checked_add(1) == Some(next.slot)) {
             let offset_bytes = u64::from(run[0].slot) * PAGE_BYTES;
@@ -158,7 +159,7 @@ impl<'a> Uncompressed<'a> {
         page.is_known = true;
         page.is_resident = true;
         page.came_at = self.arrivals;
-        // What came as zeros and stays so is written nowhere either; the store has no zeros.
+        // What the store does not have cannot leave without a write.
         page.is_dirty = page.slot == NOWHERE;
         self.arrivals += 1;
         self.resident_pages += 1;
@@ -191,7 +192,8 @@ impl<'a> Uncompressed<'a> {
         self.outcome.ledger.lift(&leaving);
         leaving.retain(|&number| self.pages[number as usize].is_dirty);
         let Some(first) = self.slots.claim(leaving.len() as u32) else { return };
-        self.arm.write(u64::from(first) * PAGE_BYTES, leaving.len() as u64 * PAGE_BYTES);
+        self.arm.set_own_ns(self.outcome.ledger.total_ns());
+        self.arm.begin_write(u64::from(first) * PAGE_BYTES, leaving.len() as u64 * PAGE_BYTES);
         for (slot, number) in (first..).zip(leaving) {
             let page = &mut self.pages[number as usize];
             page.slot = slot;
@@ -270,7 +272,7 @@ impl Memory for Uncompressed<'_> {
 
     fn outcome(&self) -> Outcome {
         let traffic = self.arm.traffic;
-        let ledger = Ledger { store_ns: traffic.busy_ns, ..self.outcome.ledger };
+        let ledger = Ledger { store_ns: traffic.waited_ns, ..self.outcome.ledger };
         Outcome {
             store_reads: traffic.reads,
             store_read_bytes: traffic.read_bytes,
