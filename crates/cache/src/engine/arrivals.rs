@@ -124,12 +124,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
 
     /// The moment at which a fault begins, for [`Self::served`].
     pub fn fault_began(&self, now_ticks: u64) -> u64 {
-        now_ticks.wrapping_add(self.spill_ticks)
+        now_ticks.wrapping_sub(self.spill_ticks)
     }
 
     /// Notes that a fault was served from the pool by now, with what had to leave for it.
     pub fn served(&mut self, came: &Came, began: u64, now_ticks: u64) {
-        let taken = now_ticks.wrapping_add(self.spill_ticks).wrapping_sub(began);
+        let taken = now_ticks.wrapping_sub(self.spill_ticks).wrapping_sub(began);
         if let Size::Split(split) = &mut self.size {
             split.pool_fault(came.distance, taken);
         }
