@@ -191,7 +191,7 @@ words!(ReadPath {
 });
 words!(CleanPages {
     CleanPages::Compressed => "as others", "compressed as any other";
-    CleanPages::Switched(_) => "switched", "dropped while they do not come back";
+    CleanPages::Switched(_) => "switched", "dropped while they do not come back; no page of a program is clean here";
 });
 
 /// What a design is made of, with the values that were set.

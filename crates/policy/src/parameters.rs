@@ -212,7 +212,7 @@ pub static PARAMETERS: [Parameter; PARAMETERS_COUNT] = [
         "castro.switch",
         Kind::Switch,
         ON,
-        "stop compressing clean pages while they do not come back",
+        "stop compressing clean pages while they do not come back; none is clean here",
         "castro 2.3.4",
     ),
     row(
