@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use libc::pid_t;
 use zpager_codec::CodecId;
@@ -63,7 +63,9 @@ impl Configuration {
             seed: check_seed(&arguments.seed)?,
         };
         for (flag, file) in [("--plot", &arguments.plot), ("--json", &arguments.json)] {
-            file.as_deref().map_or(Ok(()), |file| check_output(flag, file))?;
+            file.as_deref()
+                .map_or(Ok(()), |file| stats_file::check(flag, file))
+                .map_err(Failure::arguments)?;
         }
         if arguments.plot.is_some() && arguments.plot == arguments.json {
             return Err(Failure::arguments(
@@ -134,15 +136,6 @@ fn check_pages(text: &str) -> Result<usize, Failure> {
 fn check_seed(text: &str) -> Result<u64, Failure> {
     text.parse().map_err(|_| {
         Failure::arguments(format!("--seed {text}: not a seed: give a whole number from 0 on"))
-    })
-}
-
-fn check_output(flag: &str, file: &Path) -> Result<(), Failure> {
-    stats_file::check(file).map_err(|why| {
-        let file = file.display();
-        Failure::arguments(format!(
-            "{flag} {file}: {why}: give a file in a directory that can be written"
-        ))
     })
 }
 

@@ -40,12 +40,7 @@ pub(crate) fn main(arguments: DesignsArguments) -> Result<ExitCode, Failure> {
 }
 
 fn check_json(file: &Path) -> Result<(), Failure> {
-    stats_file::check(file).map_err(|why| {
-        let file = file.display();
-        Failure::arguments(format!(
-            "--json {file}: {why}: give a file in a directory that can be written"
-        ))
-    })
+    stats_file::check("--json", file).map_err(Failure::arguments)
 }
 
 /// A design as it is where nothing was set. No part of it says how large the budget is.

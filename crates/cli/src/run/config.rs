@@ -210,12 +210,7 @@ fn choose_store(flag: Option<PathBuf>, environment: &Environment) -> StoreChoice
 
 /// Finds out before the run whether its statistics can be written after it.
 fn check_stats(file: &Path) -> Result<(), Failure> {
-    stats_file::check(file).map_err(|why| {
-        let file = file.display();
-        Failure::own(format!(
-            "--stats {file}: {why}: give a file in a directory that can be written"
-        ))
-    })
+    stats_file::check("--stats", file).map_err(Failure::own)
 }
 
 #[cfg(test)]

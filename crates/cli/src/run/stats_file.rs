@@ -41,11 +41,18 @@ pub(crate) fn parent_of(file: &Path) -> &Path {
     }
 }
 
-/// Finds out before any work whether `file` can be written after it.
+/// Finds out before any work whether `file`, which `flag` names, can be written after it.
 ///
 /// # Errors
-/// Why it cannot be.
-pub(crate) fn check(file: &Path) -> Result<(), String> {
+/// One line that says why not, and what would be right.
+pub(crate) fn check(flag: &str, file: &Path) -> Result<(), String> {
+    why_not(file).map_err(|why| {
+        let file = file.display();
+        format!("{flag} {file}: {why}: give a file in a directory that can be written")
+    })
+}
+
+fn why_not(file: &Path) -> Result<(), String> {
     if file.is_dir() || file.as_os_str().as_bytes().ends_with(b"/") {
         return Err("a directory".into());
     }

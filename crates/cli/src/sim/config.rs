@@ -1,6 +1,6 @@
 //! The flags of `zpager sim` become a configuration of which everything is known to make sense.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use zpager_policy::{DesignId, Settings};
 use zpager_sim::cost::{DISKS, Disk};
@@ -82,7 +82,9 @@ impl Configuration {
         let contenders = check_contenders(&arguments.design, &arguments.set)?;
         let disk = check_disk(&arguments.disk)?;
         for (flag, file) in [("--plot", &arguments.plot), ("--json", &arguments.json)] {
-            file.as_deref().map_or(Ok(()), |file| check_output(flag, file))?;
+            file.as_deref()
+                .map_or(Ok(()), |file| stats_file::check(flag, file))
+                .map_err(Failure::arguments)?;
         }
         if arguments.plot.is_some() && arguments.plot == arguments.json {
             return Err(Failure::arguments(
@@ -171,15 +173,6 @@ fn check_disk(name: &str) -> Result<Disk, Failure> {
     Disk::from_name(name).ok_or_else(|| {
         let known = DISKS.map(|disk| disk.name).join(", ");
         Failure::arguments(format!("--disk {name}: not a disk: there are {known}"))
-    })
-}
-
-fn check_output(flag: &str, file: &Path) -> Result<(), Failure> {
-    stats_file::check(file).map_err(|why| {
-        let file = file.display();
-        Failure::arguments(format!(
-            "{flag} {file}: {why}: give a file in a directory that can be written"
-        ))
     })
 }
 

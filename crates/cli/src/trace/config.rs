@@ -104,13 +104,8 @@ pub(super) fn check_window(text: &str, range: RangeInclusive<u32>) -> Result<u32
 /// It cannot be written.
 pub(super) fn check_output(flag: Option<PathBuf>, name: &OsStr) -> Result<PathBuf, Failure> {
     let output = flag.map_or_else(|| default_output(name), Ok)?;
-    match stats_file::check(&output) {
-        Ok(()) => Ok(output),
-        Err(why) => Err(Failure::arguments(format!(
-            "--output {}: {why}: give a file in a directory that can be written",
-            output.display()
-        ))),
-    }
+    stats_file::check("--output", &output).map_err(Failure::arguments)?;
+    Ok(output)
 }
 
 /// PROGRAM.trace in the current directory.
