@@ -262,11 +262,6 @@ fn is_free(thread: &mut Thread) -> bool {
 }
 
 impl Thread {
-    /// The block is a child's that has not said its id yet.
-    pub(crate) fn is_being_born(&self) -> bool {
-        self.tid.load(Relaxed) == CLAIMED
-    }
-
     /// The thread is about to end.
     pub(crate) fn ends(&mut self) {
         let tid = self.tid.load(Relaxed);
