@@ -4,9 +4,13 @@
  */
 #include "victim.h"
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
+
+#define LATE_ROUNDS 100
 
 static const int ours[] = {SIGBUS, SIGSYS, SIGURG};
 static volatile sig_atomic_t handled, handled_code, handled_value;
@@ -247,6 +251,68 @@ static void handles(int signal) {
     }
 }
 
+/* One thread sends to another, which shares a processor with a busy one. */
+struct rounds {
+    int signal, cpu;
+    volatile int round, is_over;
+};
+
+static void run_on(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
+}
+
+static void *send_and_go_on(void *argument) {
+    struct rounds *rounds = argument;
+    for (int round = 1; round <= LATE_ROUNDS; round++) {
+        while (rounds->round != round)
+            usleep(500);
+        CHECK(kill(getpid(), rounds->signal) == 0);
+        /* Back from these calls this thread may meet it first, though it blocks it. */
+        for (int call = 0; call < 30; call++)
+            getppid();
+    }
+    return NULL;
+}
+
+static void *be_busy(void *argument) {
+    struct rounds *rounds = argument;
+    run_on(rounds->cpu);
+    while (!rounds->is_over)
+        ;
+    return NULL;
+}
+
+static void *wait_late(void *argument) {
+    struct rounds *rounds = argument;
+    sigset_t mask;
+    CHECK(sigprocmask(SIG_BLOCK, NULL, &mask) == 0 && sigdelset(&mask, rounds->signal) == 0);
+    run_on(rounds->cpu);
+    /* This thread's alone. */
+    CHECK(setpriority(PRIO_PROCESS, 0, 19) == 0);
+    for (int round = 1; round <= LATE_ROUNDS; round++) {
+        handled = 0;
+        rounds->round = round;
+        CHECK(wait_in(3, &mask) == EINTR);
+        CHECK(handled == rounds->signal && handled_code == SI_USER && handled_by == gettid());
+    }
+    return NULL;
+}
+
+/* The thread that waits is woken, and does not get to run for a while. */
+static void handles_late(int signal) {
+    struct rounds rounds = {.signal = signal, .cpu = sched_getcpu()};
+    pthread_t waiter, sender, busy;
+    CHECK(pthread_create(&busy, NULL, be_busy, &rounds) == 0);
+    CHECK(pthread_create(&sender, NULL, send_and_go_on, &rounds) == 0);
+    CHECK(pthread_create(&waiter, NULL, wait_late, &rounds) == 0);
+    CHECK(pthread_join(waiter, NULL) == 0);
+    rounds.is_over = 1;
+    CHECK(pthread_join(sender, NULL) == 0 && pthread_join(busy, NULL) == 0);
+}
+
 static void *unblock_here(void *argument) {
     sigset_t set = set_with(*(int *)argument, 0);
     CHECK(pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0);
@@ -309,6 +375,7 @@ int main(int argc, char **argv) {
         CHECK(sigaction(ours[i], &action, NULL) == 0);
         waits_for_what_comes(ours[i]);
         handles(ours[i]);
+        handles_late(ours[i]);
         another_handles(ours[i]);
     }
     for (size_t i = 0; i < COUNT(ours); i++)

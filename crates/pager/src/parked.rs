@@ -62,13 +62,13 @@ impl Parked {
 impl Process {
     /// What the thread would get, did it not block it.
     pub(crate) fn parked_for(&self, thread: &Thread) -> Mask {
-        let of_process = if thread.is_of(self) { self.parked.mask() } else { 0 };
+        let of_process = if thread.takes_for(self) { self.parked.mask() } else { 0 };
         thread.parked.mask() | of_process
     }
 
     /// Keeps a signal that came in a thread that blocks it.
     pub(crate) fn park(&mut self, thread: &mut Thread, signal: u32, info: &Info) {
-        if info.code == SI_TKILL || !thread.is_of(self) {
+        if info.code == SI_TKILL || !thread.takes_for(self) {
             thread.parked.put(signal, info);
         } else {
             self.parked.put(signal, info);
@@ -86,7 +86,7 @@ impl Process {
         thread: &mut Thread,
         signals: Mask,
     ) -> Option<(u32, Info)> {
-        let of_process = if thread.is_of(self) { signals } else { 0 };
+        let of_process = if thread.takes_for(self) { signals } else { 0 };
         let taken = thread.parked.take(signals).or_else(|| self.parked.take(of_process));
         if self.fd_signals != 0 && self.parked_for(thread) & self.fd_signals == 0 {
             signal::discard(CARRIER);
@@ -136,6 +136,11 @@ fn call(thread: &Thread) {
 }
 
 impl Thread {
+    /// Whether what is sent to `process` can come in it: also while it is about to end.
+    fn takes_for(&self, process: &Process) -> bool {
+        self.pid == process.pid
+    }
+
     /// Whether it can take a signal that was sent to its process.
     fn takes(&self, signal: u32) -> bool {
         let blocked = self.temporary_mask.unwrap_or(self.pretended_mask);

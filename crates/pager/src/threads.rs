@@ -262,16 +262,11 @@ fn is_free(thread: &mut Thread) -> bool {
 }
 
 impl Thread {
-    /// The block is a child's that has not said its id yet.
-    pub(crate) fn is_being_born(&self) -> bool {
-        self.tid.load(Relaxed) == CLAIMED
-    }
-
-    /// The thread is about to end.
+    /// The thread is about to end; once more, where a signal came before it did.
     pub(crate) fn ends(&mut self) {
         let tid = self.tid.load(Relaxed);
         self.let_go();
-        self.tid.store(-tid, Relaxed);
+        self.tid.store(-tid.abs(), Relaxed);
     }
 
     /// The block was never run on, or will not be again.

@@ -6,9 +6,7 @@
 //! Source: process_vm_readv(2). The kernel does not wait in these calls, so that
 //! no signal interrupts them.
 
-use core::sync::atomic::Ordering::Relaxed;
-
-use zpager_sys::process::{self, thread_exists};
+use zpager_sys::process::{shares_memory, thread_exists};
 use zpager_sys::syscall;
 
 use super::Outcome;
@@ -18,9 +16,6 @@ use crate::process::Process;
 use crate::threads::Thread;
 
 const EFAULT: isize = -14;
-/// Naps until a child that was just made has said its id, which it does without the lock.
-const BIRTH_NAPS_MAX: u32 = 100;
-const BIRTH_NAP_NANOSECONDS: u64 = 100_000;
 /// Times in a row that pages were brought in and were gone again.
 const FUTILE_MAX: u32 = 8;
 
@@ -108,19 +103,11 @@ impl Process {
         })
     }
 
-    /// Whether the thread or process `id` has this memory: also a child may share it.
+    /// Whether the thread or process `id` has this memory: also a child may share it, one too that
+    /// has not run yet or is about to end. The kernel tells; what is managed has memory of its own.
     fn has_memory_of(&self, id: i32) -> bool {
-        if id == self.pid || thread_exists(self.pid, id) {
-            return true;
-        }
-        let is_known = || self.threads.live().any(|thread| thread.tid.load(Relaxed) == id);
-        for _ in 0..BIRTH_NAPS_MAX {
-            if is_known() || !self.threads.live().any(|thread| thread.is_being_born()) {
-                break;
-            }
-            process::nap(BIRTH_NAP_NANOSECONDS);
-        }
-        is_known()
+        let is_thread = id == self.pid || thread_exists(self.pid, id);
+        is_thread || self.neighbour(id).is_none() && shares_memory(id)
     }
 }
 

@@ -65,14 +65,21 @@ impl Outcome {
 
 /// Serves a call that was dispatched. `context` stands behind the program's `syscall`.
 pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
-    thread.let_go();
+    // A watched call may have to be made again, with what it holds.
+    if thread.watched.is_none() {
+        thread.let_go();
+    }
     let number = context.registers.rax;
     let mut guard = PROCESS.lock();
-    thread.temporary_mask = None;
     // Dispatch is only ever switched on for a managed process.
     let Some(process) = guard.as_mut() else { return };
     count(&process.control.counters.dispatched_calls, 1);
-    if stubs::is_behind_trap(context.registers.rip) {
+    let is_behind_trap = stubs::is_behind_trap(context.registers.rip);
+    if is_behind_trap && process.wait_again(thread, context) {
+        return;
+    }
+    thread.temporary_mask = None;
+    if is_behind_trap {
         let is_ended = process.end_execution(thread, context)
             || process.end_signal_read(thread, context)
             || process.end_watched(thread, context)

@@ -105,6 +105,18 @@ impl Process {
         Outcome::Arranged
     }
 
+    /// A call that was watched has ended because of a signal which then came in no handler: the
+    /// kernel woke this thread for it, and another one took it, blocks it in the program's eyes and
+    /// parks it. What it has parked is delivered, or the call is made again.
+    pub(super) fn wait_again(&mut self, thread: &mut Thread, context: &mut Context) -> bool {
+        let is_disturbed = thread.watched.is_some() && context.registers.rax as isize == EINTR;
+        if is_disturbed {
+            (context.registers.rax, context.registers.rip) = (thread.call, stubs::to_trap());
+            self.deliver_parked(thread, context);
+        }
+        is_disturbed
+    }
+
     /// A signal came for which the thread waits: its call is done, unless it is already.
     pub(crate) fn end_wait(
         &mut self,
