@@ -1,6 +1,6 @@
 /*
  * The kernel moves pages about while they are lifted out of the program: a thread has it compact
- * all of memory, which root may, as the others are filled, changed and checked.
+ * all of memory, which root may, as its pages are changed and checked.
  */
 #include "victim.h"
 
@@ -20,9 +20,10 @@ static void *compact(void *unused) {
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
     pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, compact, NULL) == 0);
     char *area = pages_map(AREA_PAGES);
     pages_fill(area, AREA_PAGES, tag);
+    /* Not before: a thread that compacts can be stopped only when it has done so. */
+    CHECK(pthread_create(&thread, NULL, compact, NULL) == 0);
     for (int round = 0; round < ROUNDS; round++) {
         for (size_t i = 0; i < AREA_PAGES; i++) {
             char *page = area + i * PAGE_BYTES;
