@@ -306,9 +306,10 @@ The known failure, a workload near or below 1.0 in a small cache. Over `plain` a
 fft by its memory and the cache, over `plain` and over `none`:
 
 {table(["memory of its peak", *(f"{cache}, {base}" for cache in FFT_CACHES for base in ("plain", "none"))], pressure)}
-The less fft lacks, the more a cache takes from it: near its peak a cache of 4 MB makes it slower than no compression, which is the paper's
-reason (parts that just fitted no longer do). At half of its peak it gains, unlike the paper's: a seek costs two thousand times what LZO takes for a page
-today, and cost some thirty times that then, so one read or write saved pays for more. The sorts lose as well, as they read in order. The simulator gains more
+At 96 % of its peak a cache of 4 MB makes fft slower than no compression, which is the paper's
+reason (parts that just fitted no longer do); over `none` it is near or below 1.0 elsewhere too.
+Over `plain` with 1 MB it gains at every size, unlike the paper's: a seek costs two thousand times what LZO takes for a page
+today, and cost some thirty times that then, so one read or write saved pays for more. The sorts lose as well: few pairs of their pages fit one buffer, the paper's other reason. The simulator gains more
 than the paper's, whose kernel coalesced its writes well; ours is slowed by its reads.
 
 ### Figure 5: speed-up over plain by the cache size, threshold 50 %
@@ -395,8 +396,9 @@ Paper, table 1: kernel -j1 at 18 MB 21.7 (reference), 18.1 (sluggish), 21.5 (agg
 340 MB 20.7, 22.0, 14.5, 23.1, 38.6, 13.5; OSDB at 24 MB 30.7, 31.6, 31.9, 5.5, 1.1, 7.7 below zero. Ours are larger because computing is not in the time.
 `aggressive` is often far better than the reference here and was a little worse in the paper; why is not settled.
 
-The known failure, one-page cells on memory that compresses poorly (OSDB in the paper: 1.1 against 30.7), on fft, in %: {"; ".join(dense)}. Where pages
-compress well one page is enough, as in the paper. `cell4` was poor in the paper because a kernel under pressure seldom has four neighbouring pages; the pool here
+The known failure, one-page cells on memory that compresses poorly (OSDB in the paper: 1.1 against 30.7), on fft, in %: {"; ".join(dense)}. This failure is not shown reliably: between two recordings these figures moved by up to twenty
+points, and with them which cell is best. Where pages compress well one page is enough, as in the
+paper. `cell4` was poor in the paper because a kernel under pressure seldom has four neighbouring pages; the pool here
 always has, and so it is not.
 `onlyswap` is what all of ours is, because a trace has anonymous memory alone; `lzowkdm` differs from `wkdm` for file pages only.
 
@@ -516,8 +518,9 @@ Written by `make reproduce` (scripts/reproduce.py). Do not edit.
 The four papers' designs are run over traces of today's programs. Each program is recorded once:
 `zpager trace --window {window} --codec {codecs} -- PROGRAM`; then `zpager sim --disk hdd --memory M --design D` replays it
 (docs/simulator.md has the model: a disk of 7200 turns, 12.7 ms before a read, 13.7 before a write, 180 MB/s; LZO 6.1 us to
-compress a page and 5.4 to restore it, WK4x4 3.0 and 1.5). Simulated results are the same for a given trace. A trace
-differs by a few bytes from one recording to the next, and by more if several processes were mixed; ratios and times of
+compress a page and 5.4 to restore it, WK4x4 3.0 and 1.5). Simulated results are the same for a given trace. A trace differs a little from one recording to the next, and more if several processes were mixed;
+where little is gained or lost (fft, sort), a speed-up may move by a tenth, and castro's gains by
+twenty points; ratios and times of
 `zpager codecs` are measured on pages drawn from the running program.
 
 Three things differ from all four papers. **Times are of paging alone**: what the program computes is in no trace, so every gain
