@@ -101,7 +101,7 @@ def workloads(directory):
                       script(own, "network.py", 64, 8192, 12000, 1)),
         "simulator x 5": ("five at once with 16 disks",
                           together(script(own, "network.py", 16, 8192, 3000, 1), 5)),
-        "dither": ("Floyd-Steinberg dithering of 100 frames of 320 x 240, played six times (for xanim)",
+        "dither": ("dithering after Floyd and Steinberg, by whole rows, of 100 frames of 320 x 240, played six times (for xanim)",
                    script(own, "dither.py", 100, 240, 320, 6, 1)),
         "dither x 4": ("four at once of 30 frames",
                        together(script(own, "dither.py", 30, 240, 320, 6, 1), 4)),

@@ -1,4 +1,4 @@
-"""Floyd-Steinberg dithering of moving pictures that stay in memory, played over and over.
+"""Dithering after Floyd and Steinberg of moving pictures that stay in memory, played over and over.
 
 A stand-in for cervera's xanim: a smooth scene with noise moves from frame to frame; each frame
 is held as it was and as it was dithered to 16 grey levels.
@@ -27,8 +27,8 @@ def make_frame(number):
 
 
 def dither(frame):
-    """The grey frame in 16 levels. Each row's error goes to the row below it at once and to
-    the right as a running remainder, which is the same diffusion in two passes."""
+    """The grey frame in 16 levels. What is left over goes to the right as a running remainder,
+    and a part of it to the row below: error diffusion by whole rows, not the exact weights."""
     grey = frame.mean(2)
     result = numpy.empty((height, width), numpy.uint8)
     for row in range(height):
