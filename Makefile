@@ -1,6 +1,7 @@
 # make build   the command at target/release/zpager
 # make demo    GNU sort and CPython, free and in a quarter of their memory
 # make test    everything that is checked; make test-long the long suites besides
+# make reproduce docs/reproduction.md: the papers' measurements, in the simulator
 # make install the command at $(PREFIX)/bin/zpager
 
 CARGO ?= cargo
@@ -13,7 +14,7 @@ END_TO_END = --lib $(addprefix --test ,cgroup codecs codecs_command command desi
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 10
 
-.PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke install packages
+.PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke reproduce install packages
 
 build:
 	$(CARGO) build --release --locked
@@ -47,6 +48,9 @@ fuzz:
 
 bench-smoke: build
 	$(ZPAGER) bench run --workload faults-random-synthetic,sor --rivals none,zpager --runs 1 --scale 0.25
+
+reproduce: packages build
+	python3 scripts/reproduce.py $(ZPAGER)
 
 install: build
 	install -D -m 755 $(ZPAGER) $(DESTDIR)$(PREFIX)/bin/zpager
