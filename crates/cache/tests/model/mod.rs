@@ -10,6 +10,7 @@
 use std::boxed::Box;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::vec::Vec;
@@ -165,14 +166,15 @@ fn clusters() -> Clusters<'static> {
 }
 
 std::thread_local! {
-    /// Tables in which no process notes its references.
-    static TABLES: RefCell<Vec<References<'static>>> = const { RefCell::new(Vec::new()) };
+    /// Tables in which no process notes its references; never dropped, so that they are not leaks.
+    static TABLES: RefCell<ManuallyDrop<Vec<References<'static>>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// Where a process notes its references.
 fn take_table() -> References<'static> {
     let make = || Box::leak((0..=CLUSTERS).map(|_| AtomicU32::new(0)).collect());
-    let free = TABLES.with_borrow_mut(Vec::pop);
+    let free = TABLES.with_borrow_mut(|tables| tables.pop());
     free.unwrap_or_else(|| References::new(make()))
 }
 
