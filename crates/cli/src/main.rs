@@ -12,6 +12,7 @@ mod designs;
 mod failure;
 mod picture;
 mod run;
+mod shared;
 mod sim;
 mod size;
 mod trace;

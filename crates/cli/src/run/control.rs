@@ -1,26 +1,17 @@
 //! The mapping that the supervisor and all agents share ([`zpager_wire::Control`], and behind it
 //! [`zpager_wire::Tables`]).
-//!
-//! It lives in a memfd: it has no name that could be left behind, and an agent
-//! reaches it through `/proc/PID/fd/N` of the supervisor.
 
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::MemfdFlags;
-use rustix::mm::{MapFlags, ProtFlags};
 use zpager_wire::{Control, Settings, Tables};
 
-use crate::failure::{Failure, OrFail};
+use crate::failure::Failure;
+use crate::shared::Shared;
 
 /// The control block, mapped and shared.
 #[derive(Debug)]
-pub(crate) struct SharedControl {
-    mapped: NonNull<Control>,
-    length_bytes: usize,
-    memory: OwnedFd,
-}
+pub(crate) struct SharedControl(Shared<Control>);
 
 impl SharedControl {
     /// Makes a control block with these settings.
@@ -29,31 +20,10 @@ impl SharedControl {
     /// The system has no memory or no descriptor left.
     pub(crate) fn new(settings: Settings) -> Result<Self, Failure> {
         let length_bytes = Control::mapping_bytes(settings.budget_bytes);
-        let memory = rustix::fs::memfd_create("zpager-control", MemfdFlags::CLOEXEC)
-            .or_fail("making the shared control block")?;
-        rustix::fs::ftruncate(&memory, length_bytes as u64)
-            .or_fail("sizing the shared control block")?;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-        let address = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                length_bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &memory,
-                0,
-            )
-        }
-        .or_fail("mapping the shared control block")?;
-        let mapped = NonNull::new(address.cast::<Control>()).expect("mmap gives no null");
-        // SAFETY: the mapping is writable, page-aligned and longer than a `Control`, and nobody else
-        // has it yet.
-        unsafe { mapped.write(Control::new(settings)) };
-        Ok(SharedControl { mapped, length_bytes, memory })
+        let control = Control::new(settings);
+        Shared::new(control, length_bytes, "zpager-control", "control block").map(SharedControl)
     }
-}
 
-impl SharedControl {
     /// The frames of the run.
     pub(crate) fn tables(&self) -> Tables<'_> {
         // SAFETY: the mapping was made that long in `new`, and zero.
@@ -65,23 +35,13 @@ impl Deref for SharedControl {
     type Target = Control;
 
     fn deref(&self) -> &Control {
-        // SAFETY: the block was written in `new` and stays mapped as long as `self`; whatever
-        // changes after that is atomic, in this and every other process.
-        unsafe { self.mapped.as_ref() }
+        &self.0
     }
 }
 
 impl AsFd for SharedControl {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.memory.as_fd()
-    }
-}
-
-impl Drop for SharedControl {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this object's own and no reference to it outlives the object.
-        // Failure would only leave it mapped.
-        let _ = unsafe { rustix::mm::munmap(self.mapped.as_ptr().cast(), self.length_bytes) };
+        self.0.as_fd()
     }
 }
 

@@ -1,24 +1,18 @@
 //! The ring that the supervisor and all agents of a recorded run share ([`zpager_wire::Ring`]).
 //!
-//! It lives in a memfd, as the control block does.
+//! It is a mapping of its own beside the control block.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::MemfdFlags;
-use rustix::mm::{MapFlags, ProtFlags};
 use zpager_codec::CodecId;
 use zpager_wire::{Messages, Ring};
 
-use crate::failure::{Failure, OrFail};
+use crate::failure::Failure;
+use crate::shared::Shared;
 
 /// The ring, mapped and shared.
 #[derive(Debug)]
-pub(super) struct SharedRing {
-    mapped: NonNull<Ring>,
-    length_bytes: usize,
-    memory: OwnedFd,
-}
+pub(super) struct SharedRing(Shared<Ring>);
 
 impl SharedRing {
     /// Makes an empty ring of at least `words` words.
@@ -29,47 +23,19 @@ impl SharedRing {
         let numbers: Vec<u8> = codecs.iter().map(|&codec| codec as u8).collect();
         let ring = Ring::new(window_pages, &numbers, words);
         let length_bytes = ring.mapping_bytes();
-        let memory = rustix::fs::memfd_create("zpager-ring", MemfdFlags::CLOEXEC)
-            .or_fail("making the shared ring")?;
-        rustix::fs::ftruncate(&memory, length_bytes as u64).or_fail("sizing the shared ring")?;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-        let address = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                length_bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &memory,
-                0,
-            )
-        }
-        .or_fail("mapping the shared ring")?;
-        let mapped = NonNull::new(address.cast::<Ring>()).expect("mmap gives no null");
-        // SAFETY: the mapping is writable, page-aligned and longer than a `Ring`, and nobody else has it
-        // yet.
-        unsafe { mapped.write(ring) };
-        Ok(SharedRing { mapped, length_bytes, memory })
+        Shared::new(ring, length_bytes, "zpager-ring", "ring").map(SharedRing)
     }
 
     /// What the agents tell.
     pub(super) fn messages(&self) -> Messages<'_> {
-        // SAFETY: the ring was written in `new`, with room for its words behind it, and stays mapped as
-        // long as `self`; whatever changes after that is atomic, in this and every other process.
-        unsafe { Messages::behind(self.mapped.as_ref()) }
+        // SAFETY: the mapping was made with room for the ring's words behind it, and zero.
+        unsafe { Messages::behind(&self.0) }
     }
 }
 
 impl AsFd for SharedRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.memory.as_fd()
-    }
-}
-
-impl Drop for SharedRing {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this object's own and no reference to it outlives the object.
-        // Failure would only leave it mapped.
-        let _ = unsafe { rustix::mm::munmap(self.mapped.as_ptr().cast(), self.length_bytes) };
+        self.0.as_fd()
     }
 }
 

@@ -1,0 +1,82 @@
+//! A mapping that the supervisor shares with all agents.
+//!
+//! It lives in a memfd: it has no name that could be left behind, and an agent
+//! reaches it through `/proc/PID/fd/N` of the supervisor.
+
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+use rustix::fs::MemfdFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::failure::{Failure, OrFail};
+
+/// A `T`, with room behind it, mapped and shared.
+#[derive(Debug)]
+pub(crate) struct Shared<T> {
+    mapped: NonNull<T>,
+    length_bytes: usize,
+    memory: OwnedFd,
+}
+
+impl<T> Shared<T> {
+    /// Puts `value` at the start of a mapping of `length_bytes`, zero otherwise, of a memfd called
+    /// `name`; messages say `what` it is. What changes of it once it is shared is atomic.
+    ///
+    /// # Errors
+    /// The system has no memory or no descriptor left.
+    pub(crate) fn new(
+        value: T,
+        length_bytes: usize,
+        name: &str,
+        what: &str,
+    ) -> Result<Self, Failure> {
+        assert!(size_of::<T>() <= length_bytes && align_of::<T>() <= 4096);
+        let memory = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)
+            .or_fail(format_args!("making the shared {what}"))?;
+        rustix::fs::ftruncate(&memory, length_bytes as u64)
+            .or_fail(format_args!("sizing the shared {what}"))?;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let address = unsafe {
+            rustix::mm::mmap(
+                ptr::null_mut(),
+                length_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &memory,
+                0,
+            )
+        }
+        .or_fail(format_args!("mapping the shared {what}"))?;
+        let mapped = NonNull::new(address.cast::<T>()).expect("mmap gives no null");
+        // SAFETY: the mapping is writable, page-aligned and long enough, by the assertion, and nobody
+        // else has it yet.
+        unsafe { mapped.write(value) };
+        Ok(Shared { mapped, length_bytes, memory })
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the value was written in `new` and stays mapped as long as `self`; whatever
+        // changes after that is atomic, in this and every other process.
+        unsafe { self.mapped.as_ref() }
+    }
+}
+
+impl<T> AsFd for Shared<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this object's own and no reference to it outlives the object.
+        // Failure would only leave it mapped.
+        let _ = unsafe { rustix::mm::munmap(self.mapped.as_ptr().cast(), self.length_bytes) };
+    }
+}
