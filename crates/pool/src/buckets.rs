@@ -15,6 +15,7 @@
 //!   links to nothing that is read.
 //!
 //! Cost: every operation takes at most as many steps as an object has buckets, 16 of 256 bytes.
+//! Nothing is ever moved: every free bucket serves every object.
 //!
 //! Bad for: readers, as an object has to be gathered from its pieces; objects little longer than
 //! a multiple of a bucket, which lose most of their last bucket; pools that shrink, as a page is
@@ -223,19 +224,4 @@ impl<S: Space> Pool for Buckets<S> {
             largest_free_bytes: external_bytes.min(OBJECT_BYTES_MAX),
         }
     }
-
-    /// Never: every free bucket serves every object.
-    fn should_compact(&self) -> bool {
-        false
-    }
-
-    fn begin_compaction(&mut self) -> bool {
-        false
-    }
-
-    fn relocate(&mut self, _handle: Handle, _len: usize) -> Option<Handle> {
-        None
-    }
-
-    fn end_compaction(&mut self) {}
 }

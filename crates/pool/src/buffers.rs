@@ -300,19 +300,4 @@ impl<S: Space> Pool for Buffers<S> {
             largest_free_bytes: self.tails.longest() * GRAIN_BYTES,
         }
     }
-
-    /// Never: the paper found that moving pages together gains nothing (3.3).
-    fn should_compact(&self) -> bool {
-        false
-    }
-
-    fn begin_compaction(&mut self) -> bool {
-        false
-    }
-
-    fn relocate(&mut self, _handle: Handle, _len: usize) -> Option<Handle> {
-        None
-    }
-
-    fn end_compaction(&mut self) {}
 }

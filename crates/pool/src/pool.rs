@@ -64,7 +64,8 @@ impl Fragmentation {
 ///
 /// Compaction is driven by the owner of the handles, who alone knows where they are kept:
 /// [`begin_compaction`](Pool::begin_compaction), then [`relocate`](Pool::relocate) for every handle
-/// (other calls may come in between), then [`end_compaction`](Pool::end_compaction).
+/// (other calls may come in between), then [`end_compaction`](Pool::end_compaction). A pool in which
+/// nothing is ever moved has none of the four.
 pub trait Pool {
     /// Keeps a copy of `bytes`, 1 to [`OBJECT_BYTES_MAX`] of them. `None`: the limit or the
     /// address space is used up, and nothing was changed.
@@ -100,15 +101,21 @@ pub trait Pool {
 
     /// Whether enough RAM would come back to be worth a compaction. Cheap enough to ask at every
     /// insert.
-    fn should_compact(&self) -> bool;
+    fn should_compact(&self) -> bool {
+        false
+    }
 
     /// Chooses what to evacuate. `false`: nothing would come back, and no compaction was begun.
-    fn begin_compaction(&mut self) -> bool;
+    fn begin_compaction(&mut self) -> bool {
+        false
+    }
 
     /// Moves the object if it lies in what is being evacuated: its new handle, which replaces
-    /// `handle`. `None`: it stays where it is.
-    fn relocate(&mut self, handle: Handle, len: usize) -> Option<Handle>;
+    /// the one given. `None`: it stays where it is.
+    fn relocate(&mut self, _handle: Handle, _len: usize) -> Option<Handle> {
+        None
+    }
 
     /// Ends the compaction; what could not be evacuated is used again.
-    fn end_compaction(&mut self);
+    fn end_compaction(&mut self) {}
 }
