@@ -21,7 +21,7 @@ use zpager_codec::CodecId;
 use zpager_store::CLUSTER_BYTES;
 
 use crate::contents::{Size, Sizes};
-use crate::cost::{COSTS, Disk, Ledger, codec_costs, is_near};
+use crate::cost::{COSTS, Disk, codec_costs, is_near};
 use crate::disk::Arm;
 use crate::outcome::Outcome;
 use crate::replay::{Lost, Memory, ReplayError};
@@ -408,14 +408,6 @@ impl Memory for Belady<'_> {
         if self.unwritten_bytes > 0 {
             arm.begin_write(self.end_byte, self.unwritten_bytes);
         }
-        let traffic = arm.traffic;
-        Outcome {
-            store_reads: traffic.reads,
-            store_read_bytes: traffic.read_bytes,
-            store_writes: traffic.writes,
-            store_written_bytes: traffic.written_bytes,
-            ledger: Ledger { store_ns: traffic.waited_ns, ..self.outcome.ledger },
-            ..self.outcome
-        }
+        self.outcome.with(arm.traffic)
     }
 }

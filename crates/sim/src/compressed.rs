@@ -19,7 +19,7 @@ use zpager_store::{CLUSTER_BYTES, Clusters};
 
 use crate::arena::Arena;
 use crate::contents::Sizes;
-use crate::cost::{Disk, Ledger, codec_costs, is_near};
+use crate::cost::{Disk, codec_costs, is_near};
 use crate::disk::DiskBlocks;
 use crate::lengths::{Identity, Lengths, LengthsPage};
 use crate::outcome::Outcome;
@@ -350,15 +350,6 @@ impl Memory for Compressed<'_> {
     }
 
     fn outcome(&self) -> Outcome {
-        let traffic = self.blocks.traffic();
-        let ledger = Ledger { store_ns: traffic.waited_ns, ..self.outcome.ledger };
-        Outcome {
-            store_reads: traffic.reads,
-            store_read_bytes: traffic.read_bytes,
-            store_writes: traffic.writes,
-            store_written_bytes: traffic.written_bytes,
-            ledger,
-            ..self.outcome
-        }
+        self.outcome.with(self.blocks.traffic())
     }
 }

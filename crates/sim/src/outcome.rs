@@ -1,6 +1,7 @@
 //! What a replay came to.
 
 use crate::cost::Ledger;
+use crate::disk::Traffic;
 
 /// Counts of one design at one budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,4 +36,18 @@ pub struct Outcome {
     pub peak_bytes: u64,
     /// Modelled time.
     pub ledger: Ledger,
+}
+
+impl Outcome {
+    /// The same with what went over the disk.
+    pub(crate) fn with(self, traffic: Traffic) -> Outcome {
+        Outcome {
+            store_reads: traffic.reads,
+            store_read_bytes: traffic.read_bytes,
+            store_writes: traffic.writes,
+            store_written_bytes: traffic.written_bytes,
+            ledger: Ledger { store_ns: traffic.waited_ns, ..self.ledger },
+            ..self
+        }
+    }
 }

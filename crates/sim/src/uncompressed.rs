@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use zpager_policy::{Ahead, Window};
 
-use crate::cost::{Disk, Ledger, is_near};
+use crate::cost::{Disk, is_near};
 use crate::disk::Arm;
 use crate::outcome::Outcome;
 use crate::replay::{Lost, Memory};
@@ -271,16 +271,7 @@ impl Memory for Uncompressed<'_> {
     }
 
     fn outcome(&self) -> Outcome {
-        let traffic = self.arm.traffic;
-        let ledger = Ledger { store_ns: traffic.waited_ns, ..self.outcome.ledger };
-        Outcome {
-            store_reads: traffic.reads,
-            store_read_bytes: traffic.read_bytes,
-            store_writes: traffic.writes,
-            store_written_bytes: traffic.written_bytes,
-            ledger,
-            ..self.outcome
-        }
+        self.outcome.with(self.arm.traffic)
     }
 }
 
