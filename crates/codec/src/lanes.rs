@@ -45,6 +45,16 @@ pub(crate) trait Lanes: Copy {
     /// 64 bytes to memory.
     unsafe fn store(self, to: *mut u8);
 
+    /// Asks for the cache line at any address, which is soon to be read.
+    #[inline(always)]
+    unsafe fn prefetch(from: *const u8) {
+        // SAFETY: the instruction never faults.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(from.cast());
+        }
+    }
+
     /// The same byte everywhere.
     unsafe fn splat(byte: u8) -> Self;
 

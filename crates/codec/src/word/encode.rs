@@ -7,7 +7,8 @@ use super::format::*;
 use super::text;
 use crate::lanes::{HASH_BITS, LANES, Lanes};
 use crate::{PAGE_BYTES, Page, WORDS};
-use core::hint::{black_box, select_unpredictable};
+use core::arch::asm;
+use core::hint::select_unpredictable;
 
 /// The encoder's working memory.
 #[repr(C, align(64))]
@@ -23,13 +24,13 @@ pub(super) struct Scratch {
     /// For each word, the bytes for each stream.
     part_masks: [u64; GROUPS],
     text_masks: [u64; GROUPS],
-    /// The tags of each group.
-    tags: [Tags; GROUPS],
-    /// The distance of each group, less the smallest.
-    distances: [u8; GROUPS],
+    /// The tags of each group, behind zeros.
+    tags: [Tags; GROUPS + 1],
+    /// The distance of each group, less the smallest, behind zero.
+    distances: [[u8; 1]; GROUPS + 1],
     /// The tags and distances that are stored.
-    new_tags: [Tags; GROUPS + 1],
-    new_distances: [u8; GROUPS + 1],
+    new_tags: [u8; GROUPS * size_of::<Tags>() + LANES],
+    new_distances: [u8; GROUPS + LANES],
     part: [u8; PAGE_BYTES + LANES],
     text: [u8; PAGE_BYTES + LANES],
     packing: text::Scratch,
@@ -52,9 +53,11 @@ pub(super) unsafe fn encode<L: Lanes>(
         let common = common_upper_half::<L>(page);
         find_references::<L>(page, common, scratch);
         choose_tags::<L>(scratch);
-        let (new_tags, tag_count) = leave_out_repeats(&scratch.tags, &mut scratch.new_tags);
-        let (new_distances, distance_count) =
-            leave_out_repeats(&scratch.distances, &mut scratch.new_distances);
+        (scratch.tags[0], scratch.distances[0]) = Default::default();
+        let (new_tags, tag_bytes) =
+            leave_out_repeats::<L, _, _>(&scratch.tags, &mut scratch.new_tags);
+        let (new_distances, distance_bytes) =
+            leave_out_repeats::<L, _, _>(&scratch.distances, &mut scratch.new_distances);
         let part_bytes = collect::<L>(page, &scratch.part_masks, &mut scratch.part);
         let text_bytes = collect::<L>(page, &scratch.text_masks, &mut scratch.text);
         let mut header = Header {
@@ -70,8 +73,8 @@ pub(super) unsafe fn encode<L: Lanes>(
         }
         let mut out = Output { bytes: out, length: 0 };
         out.push::<L>(&header.to_bytes())?;
-        out.push::<L>(scratch.new_tags[..tag_count].as_flattened())?;
-        out.push::<L>(&scratch.new_distances[..distance_count])?;
+        out.push::<L>(&scratch.new_tags[..tag_bytes])?;
+        out.push::<L>(&scratch.new_distances[..distance_bytes])?;
         out.push::<L>(&scratch.part[..part_bytes])?;
         match packed {
             Some(pieces) => pieces.into_iter().try_for_each(|piece| out.push::<L>(piece))?,
@@ -160,42 +163,57 @@ unsafe fn find_references<L: Lanes>(page: &Page, common: u32, scratch: &mut Scra
         }
         let zero = L::splat(0);
         let common = L::splat_word(u64::from(common) << 32);
-        let mut distance = 0;
-        // The compiler may not see this number: it would unroll the search and move the eight costs into a vector and
-        // back, which takes twice the time.
-        let candidates = black_box(GROUP_WORDS / 2);
+        // Where the reference of the group before lies.
+        let mut place = 0;
         for group in 0..GROUPS {
             let first = group * GROUP_WORDS;
             let words = at(first);
-            let nonzero = words.differing(zero);
+            L::prefetch(page.0.as_ptr().wrapping_add(PAGE_BYTES + group * GROUP_BYTES));
+            // The compiler would compare with zero in every comparison below, one after the other.
+            let nonzero = opaque(words.differing(zero));
             let hashes = scratch.hashes.as_ptr().add(first);
             let mut reference = zero;
+            let mut distance = 0;
             if let Some(nearest) = first.checked_sub(DISTANCE_MIN_WORDS) {
                 let farthest = nearest.saturating_sub(DISTANCES - 1);
+                let cost = |place| words.count_differing(at(place), nonzero);
                 // Cost above, place below: the least is the cheapest.
-                let cost = |place| words.count_differing(at(place), nonzero) << 16 | place as u32;
                 let mut best = u32::MAX;
-                for i in (0..candidates).map(|i| 2 * i + 1) {
-                    let position = usize::from(scratch.positions[usize::from(*hashes.add(i))]);
+                for i in [1, 3, 5, 7] {
+                    let hash = usize::from(*hashes.add(i));
+                    let position = usize::from(*scratch.positions.get_unchecked(hash));
                     let place = position.wrapping_sub(i);
                     let reachable = place.wrapping_sub(farthest) <= nearest - farthest;
-                    best = best.min(cost(select_unpredictable(reachable, place, nearest)));
+                    let place = select_unpredictable(reachable, place, nearest);
+                    // The compiler would move the costs into a vector and back, which takes twice the time.
+                    best = best.min(opaque(u64::from(cost(place)) << 16 | place as u64) as u32);
                 }
-                // A new distance costs a byte itself.
-                best = (best + (1 << 16)).min(cost(nearest - distance));
-                let place = (best & 0xffff) as usize;
+                // Each group waits for the one before: as little as can be lies between the two places. A new distance
+                // costs a byte itself.
+                let same = if group == 1 { nearest } else { place + GROUP_WORDS };
+                let is_same_best = cost(same) <= (best >> 16) + 1;
+                place = select_unpredictable(is_same_best, same, (best & 0xffff) as usize);
                 distance = nearest - place;
                 reference = at(place);
             }
             for i in 0..GROUP_WORDS {
-                scratch.positions[usize::from(*hashes.add(i))] = (first + i) as u16;
+                let hash = usize::from(*hashes.add(i));
+                *scratch.positions.get_unchecked_mut(hash) = (first + i) as u16;
             }
             scratch.nonzero[group] = nonzero;
             scratch.differs[group] = words.differing(reference);
             scratch.uncommon[group] = words.differing(common);
-            scratch.distances[group] = distance as u8;
+            scratch.distances[group + 1] = [distance as u8];
         }
     }
+}
+
+/// The same number, of which the compiler knows nothing.
+#[inline(always)]
+fn opaque(mut number: u64) -> u64 {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags)) };
+    number
 }
 
 /// Chooses each word's tag from the bytes in which it differs from what it might be based on.
@@ -216,31 +234,65 @@ unsafe fn choose_tags<L: Lanes>(scratch: &mut Scratch) {
                 .min(masks(&scratch.differs).lookup256(&REFERENCE_CHOICE))
                 .min(masks(&scratch.uncommon).lookup256(&COMMON_CHOICE));
             let tags = choice.low_nibbles();
-            tags.pack_nibbles(scratch.tags.as_mut_ptr().add(group).cast());
+            tags.pack_nibbles(scratch.tags.as_mut_ptr().add(group + 1).cast());
             tags.lookup16(&PART_BYTES).store(scratch.part_masks.as_mut_ptr().add(group).cast());
             tags.lookup16(&TEXT_BYTES).store(scratch.text_masks.as_mut_ptr().add(group).cast());
         }
     }
 }
 
-/// Copies each entry that differs from the one before it, the first from zero, to the start of `kept`. Returns which
-/// those are and how many.
+/// Copies each entry that differs from the one before it to the start of `kept`; the first entry is not one, but what is
+/// before the others. Returns which those are, one bit each, and their bytes.
+///
+/// # Safety
+/// The processor has the instructions of `L`.
 #[inline(always)]
-fn leave_out_repeats<T: Copy + Default + PartialEq>(
-    entries: &[T; GROUPS],
-    kept: &mut [T; GROUPS + 1],
+unsafe fn leave_out_repeats<L: Lanes, const ENTRY_BYTES: usize, const KEPT_BYTES: usize>(
+    entries: &[[u8; ENTRY_BYTES]; GROUPS + 1],
+    kept: &mut [u8; KEPT_BYTES],
 ) -> (u64, usize) {
-    let mut before = T::default();
-    let mut count = 0;
+    const { assert!(KEPT_BYTES == GROUPS * ENTRY_BYTES + LANES) };
+    let one_bit_each = u64::MAX / ((1 << ENTRY_BYTES) - 1);
+    let mut length = 0;
     let mut mask = 0;
-    for (i, entry) in entries.iter().enumerate() {
-        kept[count] = *entry;
-        let new = *entry != before;
-        count += usize::from(new);
-        mask |= u64::from(new) << i;
-        before = *entry;
+    for at in (0..GROUPS * ENTRY_BYTES).step_by(LANES) {
+        // SAFETY: the caller vouches for the instructions; the entries but the first fill whole vectors, and there is
+        // a vector's room behind `length`.
+        unsafe {
+            let before = entries.as_ptr().cast::<u8>().add(at);
+            let entries = L::load(before.add(ENTRY_BYTES));
+            let new = any_of_each::<ENTRY_BYTES>(entries.differing(L::load(before))) & one_bit_each;
+            let bytes = new * ((1 << ENTRY_BYTES) - 1);
+            entries.pack(bytes, kept.as_mut_ptr().add(length));
+            length += bytes.count_ones() as usize;
+            mask |= squeeze::<ENTRY_BYTES>(new) << (at / ENTRY_BYTES);
+        }
     }
-    (mask, count)
+    (mask, length)
+}
+
+/// Sets the lowest of each `BITS` bits, a power of two, if any of them is set; the others mean nothing.
+#[inline(always)]
+const fn any_of_each<const BITS: usize>(mut bits: u64) -> u64 {
+    let mut step = 1;
+    while step < BITS {
+        bits |= bits >> step;
+        step *= 2;
+    }
+    bits
+}
+
+/// Puts together the lowest of each `BITS` bits, four or one; the others are zero.
+#[inline(always)]
+const fn squeeze<const BITS: usize>(bits: u64) -> u64 {
+    const { assert!(BITS == 1 || BITS == 4) };
+    if BITS == 1 {
+        return bits;
+    }
+    let bits = (bits | bits >> 3) & 0x0303_0303_0303_0303;
+    let bits = (bits | bits >> 6) & 0x000f_000f_000f_000f;
+    let bits = (bits | bits >> 12) & 0x0000_00ff_0000_00ff;
+    (bits | bits >> 24) & 0xffff
 }
 
 /// Writes the bytes that `masks` select to the start of `stream` and returns how many they are.
