@@ -12,9 +12,11 @@
 pub mod aio;
 pub mod dispatch;
 pub mod file;
+pub mod futex;
 pub mod limits;
 pub mod lock;
 pub mod mapping;
+pub mod memory;
 pub mod pagemap;
 pub mod process;
 pub mod processor;
