@@ -10,7 +10,7 @@
 //!
 //! Bad for: a batch with few records, which still claims a whole cluster.
 
-use crate::record::{RECORD_BYTES_MAX, record_bytes, write};
+use crate::record::RECORD_BYTES_MAX;
 use crate::{BLOCK_BYTES, Behind, Blocks, CLUSTER_BYTES, Clusters, Errno, Place};
 
 /// A claimed cluster that is being filled, in a buffer of the caller's.
@@ -41,12 +41,13 @@ impl Batch {
     ) -> Option<Place> {
         assert!((1..=RECORD_BYTES_MAX).contains(&data.len()), "a record of {} bytes", data.len());
         assert_eq!(buffer.len(), CLUSTER_BYTES);
-        let end_bytes = self.used_bytes + record_bytes(data.len());
+        let end_bytes = self.used_bytes + clusters.seal().record_bytes(data.len());
         if end_bytes > CLUSTER_BYTES {
             return None;
         }
         let place = Place::new(self.start_bytes() + self.used_bytes as u64, data.len());
-        write(&mut buffer[self.used_bytes..end_bytes], data, place, self.generation);
+        let record = &mut buffer[self.used_bytes..end_bytes];
+        clusters.seal().write(record, data, place, self.generation);
         self.used_bytes = end_bytes;
         clusters.add_reference(self.cluster);
         Some(place)

@@ -16,7 +16,11 @@
 //! Giving blocks back and allocating them again costs more than the write between. So free clusters
 //! keep theirs for whoever claims them next, 256 MiB at most; the holes of all others are punched.
 //!
-//! The generation lets a checksum notice a record of the cluster's earlier life.
+//! A second word a cluster says to which spare cluster it has moved, because its own could not be
+//! written ([`Stores`](crate::Stores)): 0, or one more than the number of that. The word of a spare
+//! cluster says in the same way which one before it failed as well, and is to be freed with it.
+//!
+//! The generation lets a record of the cluster's earlier life be noticed, and never comes twice.
 //! Every operation is one atomic step a word, so no process ever waits for another, and a process
 //! may be killed between any two. What it had claimed and not published, or was giving back, is
 //! lost to the run, at most a cluster for each thread that was in the middle of it. Its references
@@ -25,7 +29,8 @@
 //!
 //! Bad for: a store that is nearly full, where each claim looks at every word.
 
-use crate::{Blocks, CLUSTER_BYTES, Place};
+use crate::{Blocks, CLUSTER_BYTES, Place, Seal};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const OWNED: u64 = 1 << 31;
@@ -33,6 +38,7 @@ const KEPT: u64 = 1 << 30;
 const REFERENCES: u64 = KEPT - 1;
 const STATE: u64 = OWNED | REFERENCES;
 const GENERATION_SHIFT: u32 = 32;
+const GENERATION_MAX: u64 = u64::MAX >> GENERATION_SHIFT;
 
 /// Words before the clusters'.
 const HEAD_WORDS: usize = 2;
@@ -46,6 +52,8 @@ pub struct Clusters<'a> {
     hint: &'a AtomicU64,
     kept: &'a AtomicU64,
     words: &'a [AtomicU64],
+    moved: &'a [AtomicU64],
+    seal: Seal<'a>,
 }
 
 impl<'a> Clusters<'a> {
@@ -56,19 +64,38 @@ impl<'a> Clusters<'a> {
     pub const fn words_for(store_bytes: u64) -> usize {
         let bytes =
             if store_bytes < Place::STORE_BYTES_MAX { store_bytes } else { Place::STORE_BYTES_MAX };
-        HEAD_WORDS + (bytes / CLUSTER_BYTES as u64) as usize
+        HEAD_WORDS + 2 * (bytes / CLUSTER_BYTES as u64) as usize
     }
 
     /// A store described by `words`, at least two, which were zero when the run began and are
-    /// shared by all processes of the run.
+    /// shared by all processes of the run. Its records have checksums.
     pub fn new(words: &'a [AtomicU64]) -> Self {
         let ([hint, kept], words) =
             words.split_first_chunk().expect("the words before the clusters'");
+        let (words, moved) = words.split_at(words.len() / 2);
         debug_assert!(words.len() as u64 <= Place::STORE_BYTES_MAX / CLUSTER_BYTES as u64);
-        Self { hint, kept, words }
+        Self { hint, kept, words, moved, seal: Seal::Checksum }
     }
 
-    /// Takes a free cluster, a low one so that the file stays short. `None`: all are in use.
+    /// The same with records of this seal, which is that of every process.
+    #[must_use]
+    pub fn with_seal(self, seal: Seal<'a>) -> Self {
+        Self { seal, ..self }
+    }
+
+    /// What tells whether a record is what was written.
+    pub fn seal(&self) -> Seal<'a> {
+        self.seal
+    }
+
+    /// Has no free cluster keep its blocks, as those on another machine are paid for. Called before
+    /// anything is claimed.
+    pub fn keep_none(&self) {
+        self.kept.store(Self::KEPT_MAX as u64, Ordering::Relaxed);
+    }
+
+    /// Takes a free cluster, a low one so that the file stays short. `None`: all are in use, or have
+    /// been claimed as often as their generation can count.
     ///
     /// It is this process's alone until [`Clusters::publish`] or [`Clusters::release`].
     pub fn claim(&self) -> Option<u32> {
@@ -82,13 +109,40 @@ impl<'a> Clusters<'a> {
         Some(cluster as u32)
     }
 
+    /// Takes a free cluster of this range, as [`Clusters::claim`] does.
+    pub(crate) fn claim_in(&self, clusters: Range<u32>) -> Option<u32> {
+        clusters.into_iter().find(|&at| self.try_claim(at as usize))
+    }
+
+    /// Where a cluster lies instead of in its own place.
+    pub(crate) fn moved(&self, cluster: u32) -> Option<u32> {
+        let to = self.moved.get(cluster as usize)?.load(Ordering::Acquire);
+        to.checked_sub(1).map(|to| to as u32)
+    }
+
+    /// Has an owned cluster, which was found to have moved to `before`, lie in `spare`, which has a
+    /// reference for it. False: another process has moved it meanwhile.
+    ///
+    /// What it lay in before is free when the cluster is and not sooner: somebody may read there.
+    pub(crate) fn move_to(&self, cluster: u32, before: Option<u32>, spare: u32) -> bool {
+        let word = |moved: Option<u32>| moved.map_or(0, |moved| u64::from(moved) + 1);
+        self.moved[spare as usize].store(word(before), Ordering::Relaxed);
+        let (expected, new) = (word(before), word(Some(spare)));
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        let moved = self.moved[cluster as usize].compare_exchange(expected, new, success, failure);
+        if moved.is_err() {
+            self.moved[spare as usize].store(0, Ordering::Relaxed);
+        }
+        moved.is_ok()
+    }
+
     fn try_claim(&self, cluster: usize) -> bool {
         let word = &self.words[cluster];
         let free = word.load(Ordering::Relaxed);
-        if free & STATE != 0 {
+        if free & STATE != 0 || free >> GENERATION_SHIFT == GENERATION_MAX {
             return false;
         }
-        let claimed = (free & !KEPT).wrapping_add(1 << GENERATION_SHIFT) | OWNED;
+        let claimed = ((free & !KEPT) + (1 << GENERATION_SHIFT)) | OWNED;
         let claim = word.compare_exchange(free, claimed, Ordering::Acquire, Ordering::Relaxed);
         if claim.is_ok() && free & KEPT != 0 {
             self.kept.fetch_sub(1, Ordering::Relaxed);
@@ -136,7 +190,12 @@ impl<'a> Clusters<'a> {
             return false;
         }
         // Still owned: nobody claims it before the hole is punched, or it is marked.
-        if self.kept.fetch_add(1, Ordering::Relaxed) < Self::KEPT_MAX as u64 {
+        let spare = self.moved[cluster as usize].swap(0, Ordering::AcqRel).checked_sub(1);
+        if let Some(spare) = spare {
+            // And with that the one before it, if there was one: as many as stores failed.
+            self.drop_reference(spare as u32, blocks);
+            blocks.punch(u64::from(cluster) * CLUSTER_BYTES as u64, CLUSTER_BYTES as u64);
+        } else if self.kept.fetch_add(1, Ordering::Relaxed) < Self::KEPT_MAX as u64 {
             self.word(cluster).fetch_or(KEPT, Ordering::Relaxed);
         } else {
             self.kept.fetch_sub(1, Ordering::Relaxed);

@@ -3,12 +3,18 @@
 //! The nth operation does the same in every run with one seed, if the operations come in one order.
 
 extern crate std;
-use crate::{BLOCK_BYTES, Blocks, Errno};
+use crate::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Errno};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use std::vec::Vec;
 
 const EIO: Errno = Errno(5);
 const ENOSPC: Errno = Errno(28);
+/// Operations that a delayed one is behind at most.
+const DELAY_MAX: u64 = 16;
+/// How much longer a delayed read takes.
+const READ_DELAY: Duration = Duration::from_micros(200);
 
 /// A store in front of another, in which on average one operation in `one_in` goes wrong.
 #[derive(Debug)]
@@ -18,9 +24,11 @@ pub struct Faulting<B> {
     one_in: u64,
     operations: AtomicU64,
     faults: AtomicU64,
+    late: Mutex<Vec<Late>>,
 }
 
-/// What goes wrong. All but the first two report success.
+/// What goes wrong. All but the first two report success. Space that is given back is kept, or given
+/// back late, or that of another cluster is.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     /// Nothing is transferred and an error reported.
@@ -37,12 +45,27 @@ enum Fault {
     Corrupts,
     /// The data of another place are transferred; a write goes there.
     Misdirects,
+    /// A write is done only after some more operations, a read takes longer.
+    Delays,
+}
+
+/// What was told to be done and is not.
+#[derive(Debug)]
+struct Late {
+    /// Number of the operation before which it is done.
+    due: u64,
+    offset_bytes: u64,
+    /// What is written; `None` gives space back.
+    data: Option<Vec<u8>>,
+    /// How much.
+    bytes: usize,
 }
 
 impl<B> Faulting<B> {
     /// `one_in` is at least 1; 0 never goes wrong.
     pub fn new(inner: B, seed: u64, one_in: u64) -> Self {
-        Self { inner, seed, one_in, operations: AtomicU64::new(0), faults: AtomicU64::new(0) }
+        let [operations, faults] = [0, 0].map(AtomicU64::new);
+        Self { inner, seed, one_in, operations, faults, late: Mutex::default() }
     }
 
     /// Operations that went wrong so far.
@@ -64,14 +87,15 @@ impl<B> Faulting<B> {
         }
         self.faults.fetch_add(1, Ordering::Relaxed);
         let particulars = mixed(drawn);
-        let fault = match particulars % 7 {
+        let fault = match particulars % 8 {
             0 => Fault::Fails,
             1 => Fault::StopsShort,
             2 => Fault::Shortens,
             3 => Fault::Loses,
             4 => Fault::Tears,
             5 => Fault::Corrupts,
-            _ => Fault::Misdirects,
+            6 => Fault::Misdirects,
+            _ => Fault::Delays,
         };
         Some((fault, mixed(particulars)))
     }
@@ -104,8 +128,33 @@ fn aligned_copy(data: &[u8]) -> (Vec<u8>, usize) {
     (copy, start)
 }
 
+impl<B: Blocks> Faulting<B> {
+    /// Has something be done later.
+    fn put_off(&self, particulars: u64, offset_bytes: u64, data: Option<Vec<u8>>, bytes: usize) {
+        let due = self.operations.load(Ordering::Relaxed) + 1 + particulars % DELAY_MAX;
+        self.late.lock().unwrap().push(Late { due, offset_bytes, data, bytes });
+    }
+
+    /// Does what is due before the next operation.
+    fn catch_up(&self) {
+        let now = self.operations.load(Ordering::Relaxed);
+        let mut late = self.late.lock().unwrap();
+        for Late { offset_bytes, data, bytes, .. } in late.extract_if(.., |late| late.due <= now) {
+            match data {
+                Some(data) => {
+                    let (copy, start) = aligned_copy(&data);
+                    // Nobody is there to be told that it fails.
+                    let _ = self.inner.write_at(offset_bytes, &copy[start..start + bytes]);
+                }
+                None => self.inner.punch(offset_bytes, bytes as u64),
+            }
+        }
+    }
+}
+
 impl<B: Blocks> Blocks for Faulting<B> {
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
+        self.catch_up();
         let Some((fault, particulars)) = self.next_fault() else {
             return self.inner.write_at(offset_bytes, data);
         };
@@ -134,10 +183,15 @@ impl<B: Blocks> Blocks for Faulting<B> {
                 self.inner.write_at(offset_bytes, copy)
             }
             Fault::Misdirects => self.inner.write_at(offset_bytes ^ BLOCK_BYTES as u64, data),
+            Fault::Delays => {
+                self.put_off(particulars, offset_bytes, Some(data.to_vec()), data.len());
+                Ok(())
+            }
         }
     }
 
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        self.catch_up();
         let Some((fault, particulars)) = self.next_fault() else {
             return self.inner.read_at(offset_bytes, data);
         };
@@ -163,10 +217,23 @@ impl<B: Blocks> Blocks for Faulting<B> {
                 Ok(())
             }
             Fault::Misdirects => self.inner.read_at(offset_bytes ^ BLOCK_BYTES as u64, data),
+            Fault::Delays => {
+                std::thread::sleep(READ_DELAY);
+                self.inner.read_at(offset_bytes, data)
+            }
         }
     }
 
     fn punch(&self, offset_bytes: u64, bytes: u64) {
-        self.inner.punch(offset_bytes, bytes);
+        match self.next_fault() {
+            None => self.inner.punch(offset_bytes, bytes),
+            Some((Fault::Misdirects, _)) => {
+                self.inner.punch(offset_bytes ^ CLUSTER_BYTES as u64, bytes);
+            }
+            Some((Fault::Delays, particulars)) => {
+                self.put_off(particulars, offset_bytes, None, bytes as usize);
+            }
+            Some(_) => {}
+        }
     }
 }

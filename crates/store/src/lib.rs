@@ -1,8 +1,9 @@
 //! Where compressed pages go when RAM is short.
 //!
 //! A store is a row of blocks, read and written through [`Blocks`], that is handed out in
-//! [`Clusters`] to all processes of a run. Records are gathered into a [`Batch`], one large write,
-//! and come back by [`read()`] or [`read_run`], each verified by its checksum.
+//! [`Clusters`] to all processes of a run; several [`Stores`] are such a row together. Records are
+//! gathered into a [`Batch`], one large write, and come back by [`read()`] or [`read_run`], each
+//! verified by its [`Seal`].
 //!
 //! The crate makes no system call and has no allocator.
 #![no_std]
@@ -11,6 +12,7 @@ mod around;
 mod batch;
 mod behind;
 mod blocks;
+mod cipher;
 mod clusters;
 #[cfg(any(test, feature = "faulting"))]
 mod faulting;
@@ -20,6 +22,7 @@ mod place;
 mod read;
 mod record;
 mod references;
+mod stores;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +30,7 @@ pub use around::{Around, ReadAround};
 pub use batch::Batch;
 pub use behind::{Behind, ReadBehind};
 pub use blocks::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Errno};
+pub use cipher::{Cipher, KEY_BYTES};
 pub use clusters::Clusters;
 #[cfg(any(test, feature = "faulting"))]
 pub use faulting::Faulting;
@@ -34,5 +38,6 @@ pub use faulting::Faulting;
 pub use memory::Memory;
 pub use place::Place;
 pub use read::{READ_BYTES_MIN, ReadError, Transfer, read, read_run};
-pub use record::RECORD_BYTES_MAX;
+pub use record::{RECORD_BYTES_MAX, Seal};
 pub use references::References;
+pub use stores::{STORES_MAX, Stores, row_bytes};

@@ -1,7 +1,7 @@
 //! The address of a record in a store.
 
 use crate::CLUSTER_BYTES;
-use crate::record::{RECORD_BYTES_MAX, record_bytes};
+use crate::record::RECORD_BYTES_MAX;
 
 /// Records start at multiples of so many bytes.
 pub(crate) const GRAIN_BYTES: usize = 8;
@@ -48,16 +48,6 @@ impl Place {
     #[expect(clippy::len_without_is_empty, reason = "a record is never empty")]
     pub const fn len(self) -> usize {
         (self.0 & ((1 << LEN_BITS) - 1)) as usize + 1
-    }
-
-    /// Bytes that a record with `len` bytes of data takes of its cluster.
-    pub const fn record_bytes_of(len: usize) -> usize {
-        record_bytes(len)
-    }
-
-    /// Bytes that the record takes of its cluster.
-    pub const fn record_bytes(self) -> usize {
-        record_bytes(self.len())
     }
 
     /// The cluster that holds the record.

@@ -2,8 +2,10 @@
 
 extern crate std;
 use crate::*;
+use core::cell::Cell;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::vec::Vec;
 use std::{println, vec};
@@ -30,6 +32,12 @@ impl Buffer {
 pub(crate) fn words(clusters: usize) -> Vec<AtomicU64> {
     let words = Clusters::words_for((clusters * CLUSTER_BYTES) as u64);
     (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// Checksums, or encryption.
+fn seal(encrypts: bool) -> Seal<'static> {
+    static CIPHER: LazyLock<Cipher> = LazyLock::new(|| Cipher::new(&[0x5a; KEY_BYTES], 3));
+    if encrypts { Seal::Cipher(&CIPHER) } else { Seal::Checksum }
 }
 
 /// A batch with all that it needs.
@@ -231,9 +239,9 @@ fn check(result: Result<&[u8], ReadError>, data: &[u8], faulty: bool) {
     }
 }
 
-fn run(steps: Vec<Step>, blocks: &Faulting<Memory>) {
+fn run(steps: Vec<Step>, blocks: &Faulting<Memory>, encrypts: bool) {
     let words = words(6);
-    let clusters = Clusters::new(&words);
+    let clusters = Clusters::new(&words).with_seal(seal(encrypts));
     let mut buffer = Buffer::new(CLUSTER_BYTES);
     let mut model = Model::new();
     for (number, step) in (0u64..).zip(steps) {
@@ -321,8 +329,8 @@ fn run(steps: Vec<Step>, blocks: &Faulting<Memory>) {
 
 proptest! {
     #[test]
-    fn as_a_plain_map(steps in steps()) {
-        run(steps, &Faulting::new(Memory::default(), 0, 0));
+    fn as_a_plain_map(steps in steps(), encrypts: bool) {
+        run(steps, &Faulting::new(Memory::default(), 0, 0), encrypts);
     }
 
     #[test]
@@ -330,18 +338,24 @@ proptest! {
         steps in steps(),
         seed in any::<u64>(),
         one_in in 1u64..20,
+        encrypts: bool,
     ) {
-        run(steps, &Faulting::new(Memory::default(), seed, one_in));
+        run(steps, &Faulting::new(Memory::default(), seed, one_in), encrypts);
     }
 
     #[test]
-    fn any_turned_bit_of_a_record_is_corrupt(len in 1usize..=4096, bit in any::<prop::sample::Index>()) {
+    fn any_turned_bit_of_a_record_is_corrupt(
+        len in 1usize..=4096,
+        bit in any::<prop::sample::Index>(),
+        encrypts: bool,
+    ) {
         let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
-        let clusters = Clusters::new(&words);
+        let clusters = Clusters::new(&words).with_seal(seal(encrypts));
         let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
         let place = batch.push(&content(7, len)).unwrap();
         let written_bytes = batch.finish(&memory).unwrap();
-        let bit = bit.index((8 + len) * 8);
+        let head_bytes = clusters.seal().record_bytes(8) - 8;
+        let bit = bit.index((head_bytes + len) * 8);
         let blocks = &mut buffer.get()[..written_bytes];
         memory.read_at(0, blocks).unwrap();
         blocks[bit / 8] ^= 1 << (bit % 8);
@@ -358,7 +372,7 @@ fn ten_thousand_faults() {
     while faults < 10_000 {
         let blocks = Faulting::new(Memory::default(), seed, 3);
         let words = words(4);
-        let clusters = Clusters::new(&words);
+        let clusters = Clusters::new(&words).with_seal(seal(seed % 2 == 1));
         let mut buffer = Buffer::new(CLUSTER_BYTES);
         let mut held = BTreeMap::new();
         for number in 0..200u64 {
@@ -390,6 +404,88 @@ fn ten_thousand_faults() {
     }
     println!("{faults} faults in {seed} runs: {} reported, {} corrupt", wrong[0], wrong[1]);
     assert!(wrong[0] > 0 && wrong[1] > 0);
+}
+
+/// What was written to a store, put where something else was: at another place, or in the next life
+/// of its cluster.
+#[test]
+fn a_record_put_elsewhere_is_noticed() {
+    for encrypts in [false, true] {
+        let (words, memory) = (words(2), Memory::default());
+        let clusters = Clusters::new(&words).with_seal(seal(encrypts));
+        let mut buffer = Buffer::new(CLUSTER_BYTES);
+        let mut write = |fill: u8| {
+            let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
+            let places: Vec<_> = (0..4).map(|_| batch.push(&[fill; 4000]).unwrap()).collect();
+            batch.finish(&memory).unwrap();
+            places
+        };
+        let [first, second] = [write(1), write(2)];
+        let read_one = |place| {
+            let mut buffer = Buffer::new(READ_BYTES_MIN);
+            read(&memory, clusters, place, buffer.get()).map(|(data, _)| data[0])
+        };
+        assert_eq!((read_one(first[3]), read_one(second[3])), (Ok(1), Ok(2)));
+        let mut blocks = [(); 3].map(|()| Buffer::new(4 * BLOCK_BYTES));
+        let [old, other, moved] = &mut blocks;
+        let starts = [0, CLUSTER_BYTES as u64];
+        memory.read_at(starts[0], old.get()).unwrap();
+        memory.read_at(starts[1], other.get()).unwrap();
+        // The two clusters change places.
+        memory.write_at(starts[1], old.get()).unwrap();
+        memory.write_at(starts[0], other.get()).unwrap();
+        assert_eq!(read_one(first[3]), Err(ReadError::Corrupt));
+        assert_eq!(read_one(second[3]), Err(ReadError::Corrupt));
+        // A record takes the place of the one before it.
+        let record_bytes = first[1].offset_bytes() as usize;
+        moved.get().copy_from_slice(old.get());
+        moved.get().copy_within(record_bytes..2 * record_bytes, 0);
+        memory.write_at(starts[0], moved.get()).unwrap();
+        assert_eq!((read_one(first[0]), read_one(first[1])), (Err(ReadError::Corrupt), Ok(1)));
+        // The first cluster's next life has the same records, and is overwritten by the one before.
+        first.iter().for_each(|place| {
+            clusters.drop_reference(place.cluster(), &memory);
+        });
+        assert_eq!(write(1), first);
+        assert_eq!(read_one(first[3]), Ok(1));
+        memory.write_at(starts[0], old.get()).unwrap();
+        assert_eq!(read_one(first[3]), Err(ReadError::Corrupt));
+    }
+}
+
+/// No sixteen bytes of what is encrypted come twice, though the pages are equal.
+#[test]
+fn equal_pages_do_not_look_alike() {
+    let (words, memory, mut buffer) = (words(2), Memory::default(), Buffer::new(CLUSTER_BYTES));
+    let clusters = Clusters::new(&words).with_seal(seal(true));
+    let mut seen = BTreeSet::new();
+    for _ in 0..3 {
+        let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
+        let places: Vec<_> = (0..60).map(|_| batch.push(&[7; 4096]).unwrap()).collect();
+        batch.finish(&memory).unwrap();
+        for place in places {
+            let start = place.offset_bytes() as usize;
+            let record = &buffer.get()[start..start + 16 + 4096];
+            for chunk in record.as_chunks::<16>().0 {
+                assert!(seen.insert(*chunk), "the same bytes twice");
+            }
+            clusters.drop_reference(place.cluster(), &memory);
+        }
+    }
+}
+
+/// Claims are counted as far as the count goes, and no number comes twice.
+#[test]
+fn a_cluster_has_an_end() {
+    let words = words(2);
+    let clusters = Clusters::new(&words);
+    let first = clusters.claim().unwrap();
+    clusters.release(first);
+    words[2].store(u64::from(u32::MAX - 1) << 32, Ordering::Relaxed);
+    assert_eq!(clusters.claim(), Some(0));
+    assert_eq!(clusters.generation(0), u32::MAX);
+    clusters.release(0);
+    assert_eq!((clusters.claim(), clusters.claim()), (Some(1), None));
 }
 
 #[test]
@@ -484,6 +580,21 @@ fn most_free_clusters_give_their_blocks_back() {
     }
 }
 
+#[test]
+fn where_none_keeps_its_blocks_all_are_given_back() {
+    let (words, memory, mut buffer) = (words(4), Memory::default(), Buffer::new(CLUSTER_BYTES));
+    let clusters = Clusters::new(&words);
+    clusters.keep_none();
+    for _ in 0..3 {
+        let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
+        let place = batch.push(&content(1, 4000)).unwrap();
+        batch.finish(&memory).unwrap();
+        assert!(memory.held_blocks() > 0);
+        assert!(clusters.drop_reference(place.cluster(), &memory));
+        assert_eq!(memory.held_blocks(), 0);
+    }
+}
+
 /// References held by several at once are all counted.
 #[test]
 fn the_last_of_several_holders_frees() {
@@ -523,4 +634,186 @@ fn a_killed_writer_costs_one_cluster() {
         assert!(clusters.drop_reference(place.cluster(), &memory));
     }
     assert_eq!(clusters.used_clusters(), 1);
+}
+
+/// Three stores of three clusters each, of which those in a set fail every write.
+struct Row {
+    memories: [Memory; 3],
+    failing: Cell<[bool; 3]>,
+    words: Vec<AtomicU64>,
+}
+
+const ROW_CLUSTERS: usize = 3;
+
+/// One store of a row.
+struct Failing<'a>(&'a Row, usize);
+
+impl Blocks for Failing<'_> {
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
+        assert!(offset_bytes + data.len() as u64 <= (ROW_CLUSTERS * CLUSTER_BYTES) as u64);
+        if self.0.failing.get()[self.1] {
+            return Err(Errno(5));
+        }
+        self.0.memories[self.1].write_at(offset_bytes, data)
+    }
+    fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        self.0.memories[self.1].read_at(offset_bytes, data)
+    }
+    fn punch(&self, offset_bytes: u64, bytes: u64) {
+        self.0.memories[self.1].punch(offset_bytes, bytes);
+    }
+}
+
+impl Row {
+    fn new() -> Self {
+        let memories = [(); 3].map(|()| Memory::default());
+        let words = words(3 * ROW_CLUSTERS);
+        Row { memories, failing: Cell::new([false; 3]), words }
+    }
+
+    fn stores(&self) -> Stores<'_, Failing<'_>> {
+        // Half a cluster more than there is room for.
+        let limit_bytes = ((2 * ROW_CLUSTERS + 1) * CLUSTER_BYTES / 2) as u64;
+        let limits = [limit_bytes; 3];
+        assert_eq!(Clusters::words_for(row_bytes(limits)), self.words.len());
+        let stores = (0..).zip(limits).map(|(store, limit)| (limit, Failing(self, store)));
+        Stores::new(Clusters::new(&self.words), stores)
+    }
+
+    /// In which stores anything is held.
+    fn held(&self) -> [bool; 3] {
+        self.memories.each_ref().map(|memory| memory.held_blocks() > 0)
+    }
+}
+
+/// Writes a cluster of one record and gives its place.
+fn spill(stores: &Stores<'_, Failing<'_>>, number: u64) -> Result<Place, Errno> {
+    let mut buffer = Buffer::new(CLUSTER_BYTES);
+    let mut batch = Writer::begin(stores.clusters(), buffer.get()).ok_or(Errno(28))?;
+    let place = batch.push(&content(number, 3000)).unwrap();
+    batch.finish(stores).map(|_| place)
+}
+
+/// Whether the record at `place` is that of this number.
+fn is_there(stores: &Stores<'_, Failing<'_>>, place: Place, number: u64) -> bool {
+    let mut buffer = Buffer::new(READ_BYTES_MIN);
+    let found = read(stores, stores.clusters(), place, buffer.get());
+    found.is_ok_and(|(data, _)| data == content(number, 3000))
+}
+
+#[test]
+fn the_next_store_is_used_when_one_is_full() {
+    let row = Row::new();
+    let stores = row.stores();
+    let mut places = vec![];
+    for number in 0..9 {
+        places.push(spill(&stores, number).unwrap());
+        assert_eq!(row.held(), [true, number >= 3, number >= 6]);
+    }
+    assert_eq!(spill(&stores, 9), Err(Errno(28)));
+    assert!((0..).zip(&places).all(|(number, place)| is_there(&stores, *place, number)));
+    stores.clusters().drop_reference(places[1].cluster(), &stores);
+    assert_eq!(spill(&stores, 9).unwrap().cluster(), 1);
+    assert_eq!(stores.take_failure(), None);
+}
+
+#[test]
+fn the_next_store_takes_over_when_one_fails() {
+    let row = Row::new();
+    let stores = row.stores();
+    let first = spill(&stores, 1).unwrap();
+    row.failing.set([true, false, false]);
+    let second = spill(&stores, 2).unwrap();
+    assert_eq!((stores.take_failure(), stores.take_failure()), (Some((0, Errno(5))), None));
+    assert_eq!(row.held(), [true, true, false]);
+    row.failing.set([true, true, false]);
+    let third = spill(&stores, 3).unwrap();
+    assert_eq!(stores.take_failure(), Some((1, Errno(5))));
+    assert_eq!(row.held(), [true, true, true]);
+    // What was written before is read where it lies, by others too.
+    for user in [&stores, &row.stores()] {
+        assert!(is_there(user, first, 1) && is_there(user, second, 2) && is_there(user, third, 3));
+    }
+    // The last store has its own room and no more.
+    let more: Vec<_> = (4..6).map(|number| spill(&stores, number).unwrap()).collect();
+    assert!((4..).zip(&more).all(|(number, place)| is_there(&stores, *place, number)));
+    assert_eq!(spill(&stores, 6), Err(Errno(28)));
+    for place in [first, second, third].into_iter().chain(more) {
+        assert!(stores.clusters().drop_reference(place.cluster(), &row.stores()));
+    }
+    assert_eq!(stores.clusters().used_clusters(), 0, "spare clusters are free too");
+}
+
+#[test]
+fn a_store_that_failed_is_tried_again_as_the_last_resort() {
+    let row = Row::new();
+    let stores = row.stores();
+    row.failing.set([true; 3]);
+    assert_eq!(spill(&stores, 1), Err(Errno(5)));
+    row.failing.set([false, true, true]);
+    let place = spill(&stores, 2).unwrap();
+    assert_eq!(row.held(), [true, false, false]);
+    assert!(is_there(&stores, place, 2));
+    // Nothing took over, so there is nothing to tell.
+    assert_eq!(stores.take_failure(), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever stores fail and come to themselves, a record that was taken is there, and what was
+    /// dropped leaves nothing behind.
+    #[test]
+    fn no_failing_store_loses_a_record(
+        steps in proptest::collection::vec((any::<[bool; 3]>(), any::<bool>(), 0usize..9), 1..80),
+    ) {
+        let row = Row::new();
+        let stores = row.stores();
+        let mut alive: Vec<(u64, Place)> = vec![];
+        let mut has_failed = false;
+        for (number, (failing, is_drop, index)) in (0..).zip(steps) {
+            row.failing.set(failing);
+            has_failed |= failing.contains(&true);
+            if is_drop && !alive.is_empty() {
+                let (_, place) = alive.swap_remove(index % alive.len());
+                prop_assert!(stores.clusters().drop_reference(place.cluster(), &stores));
+            } else if let Ok(place) = spill(&stores, number) {
+                alive.push((number, place));
+            } else {
+                prop_assert!(has_failed || alive.len() == 9);
+            }
+            for &(number, place) in &alive {
+                prop_assert!(is_there(&stores, place, number));
+            }
+        }
+        for (_, place) in alive {
+            stores.clusters().drop_reference(place.cluster(), &stores);
+        }
+        prop_assert_eq!(stores.clusters().used_clusters(), 0);
+    }
+}
+
+/// Two relatives with the same unwritten records since a fork, each of which meets failing stores:
+/// what one has written the other finds, wherever it is.
+#[test]
+fn relatives_that_move_the_same_cluster_find_it() {
+    let row = Row::new();
+    let (one, other) = (row.stores(), row.stores());
+    let clusters = one.clusters();
+    let mut buffer = Buffer::new(CLUSTER_BYTES);
+    let mut batch = Batch::begin(clusters).unwrap();
+    let place = batch.push(clusters, buffer.get(), &content(1, 3000)).unwrap();
+    let (start_bytes, data) = (batch.start_bytes(), &buffer.get()[..BLOCK_BYTES]);
+    row.failing.set([true, false, false]);
+    one.write_at(start_bytes, data).unwrap();
+    // The other one knows of no failure, and finds the cluster where it went.
+    assert_eq!(other.write_at(start_bytes, data), Ok(()));
+    assert_eq!((row.held(), other.take_failure()), ([false, true, false], None));
+    // Where that fails too, it goes on, and the first finds it as well.
+    row.failing.set([true, true, false]);
+    other.write_at(start_bytes, data).unwrap();
+    assert_eq!((row.held(), other.take_failure()), ([false, true, true], Some((1, Errno(5)))));
+    assert!(is_there(&one, place, 1) && is_there(&other, place, 1));
+    clusters.drop_references(place.cluster(), 2, &one);
+    assert_eq!(clusters.used_clusters(), 0, "both spare clusters are free");
 }
