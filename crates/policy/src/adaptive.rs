@@ -10,8 +10,11 @@
 //! adaptability policies) that *aggressive* makes the pool smaller at each read from the expense
 //! list, and that *sluggish* wants stronger evidence, without a number; here it is twice as much.
 //!
-//! While it is locked the pool keeps the RAM that it has: a page for which there is no room is
-//! made room for by writing the oldest ones.
+//! There a locked pool lets a page go for each that it has no room for, and so does a third read.
+//! Pages written one by one would measure the disk's seeks. So what such a pool would have let go
+//! by now is *owed*, and written when it is worth a write: the pool is larger than the paper's by
+//! at most that, and as much is written. To write as much at once as soon as the pool is locked
+//! is another rule, and a bad one: locks are many and short.
 //!
 //! Bad case: it counts reads and not what they cost. Where pages are used in any order and do not
 //! shrink well, three in a row come from the expense list by chance again and again, and each time
@@ -59,7 +62,8 @@ impl Variant {
 pub enum Change {
     /// Nothing.
     None,
-    /// Free a cell by moving what it holds; where that cannot be, let the oldest compressed page go.
+    /// Free a cell by moving what it holds; where that cannot be, the oldest compressed page is
+    /// [owed](Adaptive::owe).
     Shrink,
 }
 
@@ -69,19 +73,31 @@ pub struct Adaptive {
     variant: Variant,
     /// Reads in a row from the expense list.
     in_a_row: u32,
-    /// What the pool held when it was locked.
+    /// What the pool held when it was locked, and what of its growth since then is owed.
     locked_at_bytes: Option<usize>,
+    /// Compressed bytes that the pool should have let go by now.
+    owed_bytes: usize,
+    /// So many of them are worth a write.
+    write_bytes: usize,
     is_full: bool,
 }
 
 impl Adaptive {
-    /// A pool that was not read from yet: it may grow.
-    pub const fn new(variant: Variant) -> Self {
-        Adaptive { variant, in_a_row: 0, locked_at_bytes: None, is_full: false }
+    /// A pool that was not read from yet: it may grow. `write_bytes` are worth a write to the store.
+    pub const fn new(variant: Variant, write_bytes: usize) -> Self {
+        Adaptive {
+            variant,
+            in_a_row: 0,
+            locked_at_bytes: None,
+            owed_bytes: 0,
+            write_bytes,
+            is_full: false,
+        }
     }
 
     /// Notes that a page was read from `list` of a pool that holds `pool_bytes`.
     pub fn read(&mut self, list: List, pool_bytes: usize) -> Change {
+        self.count_growth(pool_bytes);
         if list == List::Profit {
             self.unlock();
             return Change::None;
@@ -99,12 +115,20 @@ impl Adaptive {
     }
 
     fn unlock(&mut self) {
-        (self.in_a_row, self.locked_at_bytes, self.is_full) = (0, None, false);
+        (self.in_a_row, self.locked_at_bytes) = (0, None);
     }
 
-    /// What the pool may hold, where there is a limit.
-    pub fn limit_bytes(&self) -> Option<usize> {
-        self.locked_at_bytes
+    /// By what a locked pool grew, pages should have left.
+    fn count_growth(&mut self, pool_bytes: usize) {
+        if let Some(locked_at_bytes) = &mut self.locked_at_bytes {
+            self.owed_bytes += pool_bytes.saturating_sub(*locked_at_bytes);
+            *locked_at_bytes = pool_bytes.max(*locked_at_bytes);
+        }
+    }
+
+    /// Notes that pages of so many compressed bytes should leave.
+    pub fn owe(&mut self, bytes: usize) {
+        self.owed_bytes += bytes;
     }
 
     /// Notes that the pool had no room for a page.
@@ -112,15 +136,18 @@ impl Adaptive {
         self.is_full = true;
     }
 
-    /// Notes that pages left the pool for the store.
-    pub fn spilled(&mut self) {
+    /// Notes that pages of so many compressed bytes left the pool for the store, which holds
+    /// `pool_bytes` now.
+    pub fn spilled(&mut self, released_bytes: usize, pool_bytes: usize) {
+        self.owed_bytes = self.owed_bytes.saturating_sub(released_bytes);
+        self.locked_at_bytes = self.locked_at_bytes.map(|_| pool_bytes);
         self.is_full = false;
     }
 
     /// The next step of a process that holds `shares` and has to give.
-    pub fn next_step(&self, shares: &Shares) -> Step {
-        let is_over = self.locked_at_bytes.is_some_and(|limit| shares.pool_bytes > limit);
-        shares.step(self.is_full || is_over)
+    pub fn next_step(&mut self, shares: &Shares) -> Step {
+        self.count_growth(shares.pool_bytes);
+        shares.step(self.is_full || self.owed_bytes >= self.write_bytes)
     }
 }
 
@@ -132,15 +159,16 @@ mod tests {
     use std::vec::Vec;
 
     const MIB: usize = 1 << 20;
+    const WRITE_BYTES: usize = 1 << 18;
 
     /// Reads from the lists that the letters name; gives after each `.`, `l` for locked or `s` for shrink.
     fn outcomes(variant: Variant, reads: &str) -> std::string::String {
-        let mut adaptive = Adaptive::new(variant);
+        let mut adaptive = Adaptive::new(variant, WRITE_BYTES);
         let read = |letter: char| {
             let list = if letter == 'e' { List::Expense } else { List::Profit };
-            match (adaptive.read(list, MIB), adaptive.limit_bytes()) {
-                (Change::Shrink, limit) => {
-                    assert_eq!(limit, None, "the lock is off after a shrink");
+            match (adaptive.read(list, MIB), adaptive.locked_at_bytes) {
+                (Change::Shrink, locked_at_bytes) => {
+                    assert_eq!(locked_at_bytes, None, "the lock is off after a shrink");
                     's'
                 }
                 (Change::None, Some(_)) => 'l',
@@ -166,27 +194,37 @@ mod tests {
         assert_eq!(outcomes(Variant::Aggressive, "epee"), "s.ss");
     }
 
+    fn shares(pool_bytes: usize) -> Shares {
+        Shares { resident_bytes: 8 * MIB, pool_bytes, has_store: true, ..Shares::default() }
+    }
+
     #[test]
-    fn a_locked_pool_keeps_its_size() {
-        let mut adaptive = Adaptive::new(Variant::Reference);
-        let mut shares = Shares {
-            resident_bytes: 8 * MIB,
-            pool_bytes: 4 * MIB,
-            has_store: true,
-            ..Shares::default()
-        };
-        assert_eq!(adaptive.next_step(&shares), Step::SwapOut);
-        adaptive.read(List::Expense, shares.pool_bytes);
-        adaptive.read(List::Expense, shares.pool_bytes);
-        assert_eq!(adaptive.limit_bytes(), Some(4 * MIB));
-        assert_eq!(adaptive.next_step(&shares), Step::SwapOut);
+    fn what_a_locked_pool_grows_by_is_owed_and_written_when_it_is_worth_a_write() {
+        let mut adaptive = Adaptive::new(Variant::Reference, WRITE_BYTES);
+        let mut pool_bytes = 4 * MIB;
+        assert_eq!(adaptive.next_step(&shares(pool_bytes)), Step::SwapOut);
+        // Locks that last for little are counted together; what is between them is growth allowed.
+        for locks in 1..=4 {
+            adaptive.read(List::Expense, pool_bytes);
+            adaptive.read(List::Expense, pool_bytes);
+            pool_bytes += WRITE_BYTES / 4;
+            let step = adaptive.next_step(&shares(pool_bytes));
+            assert_eq!(step, if locks < 4 { Step::SwapOut } else { Step::Spill }, "{locks}");
+            adaptive.read(List::Profit, pool_bytes);
+            pool_bytes += WRITE_BYTES;
+        }
+        assert_eq!(adaptive.next_step(&shares(pool_bytes)), Step::Spill);
+        adaptive.spilled(WRITE_BYTES, pool_bytes - WRITE_BYTES);
+        assert_eq!(adaptive.next_step(&shares(pool_bytes - WRITE_BYTES)), Step::SwapOut);
+    }
+
+    #[test]
+    fn a_pool_without_room_writes_whatever_is_owed() {
+        let mut adaptive = Adaptive::new(Variant::Reference, WRITE_BYTES);
         adaptive.refused();
-        assert_eq!(adaptive.next_step(&shares), Step::Spill);
-        adaptive.spilled();
-        shares.pool_bytes += 4096;
-        assert_eq!(adaptive.next_step(&shares), Step::Spill);
-        adaptive.read(List::Profit, shares.pool_bytes);
-        assert_eq!(adaptive.next_step(&shares), Step::SwapOut);
+        assert_eq!(adaptive.next_step(&shares(MIB)), Step::Spill);
+        adaptive.spilled(WRITE_BYTES, MIB - WRITE_BYTES);
+        assert_eq!(adaptive.next_step(&shares(MIB - WRITE_BYTES)), Step::SwapOut);
     }
 
     proptest! {
@@ -197,7 +235,7 @@ mod tests {
             reads in prop::collection::vec(any::<bool>(), 1..200),
         ) {
             let (lock_at, shrink_at) = variant.reads();
-            let mut adaptive = Adaptive::new(variant);
+            let mut adaptive = Adaptive::new(variant, WRITE_BYTES);
             let mut since: Vec<List> = Vec::new();
             for is_expense in reads {
                 let list = if is_expense { List::Expense } else { List::Profit };
@@ -205,7 +243,7 @@ mod tests {
                 let run = since.iter().rev().take_while(|list| **list == List::Expense).count() as u32;
                 let change = adaptive.read(list, MIB);
                 prop_assert_eq!(change == Change::Shrink, run == shrink_at);
-                prop_assert_eq!(adaptive.limit_bytes().is_some(), (lock_at..shrink_at).contains(&run));
+                prop_assert_eq!(adaptive.locked_at_bytes.is_some(), (lock_at..shrink_at).contains(&run));
                 if change == Change::Shrink {
                     since.clear();
                 }

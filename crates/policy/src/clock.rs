@@ -73,6 +73,8 @@ pub struct Clock {
     passed_since_mark: u64,
     /// Whether the hand met few pages lately that may leave.
     is_crowded: bool,
+    /// Whether pages have left.
+    has_begun: bool,
 }
 
 impl Clock {
@@ -109,6 +111,11 @@ impl Clock {
     /// Chooses pages to leave, in ascending runs, and gives how many were written to `victims`.
     pub fn take(&mut self, residents: &impl Residents, victims: &mut [u64]) -> usize {
         let steps_max = residents.count() * u64::from(ROUNDS_MAX) + victims.len() as u64;
+        if !self.has_begun {
+            // What came before is older than what comes from now on.
+            self.has_begun = true;
+            self.mark = self.mark.wrapping_add(LATELY_MARKS);
+        }
         let mut rounds = 0;
         let mut count = 0;
         let mut passed = 0;
@@ -179,7 +186,7 @@ mod tests {
 
     #[test]
     fn old_pages_leave_in_order_of_address() {
-        let mut clock = Clock { mark: 10, ..Clock::default() };
+        let mut clock = Clock { mark: 10, has_begun: true, ..Clock::default() };
         let residents: BTreeMap<u64, u16> = (0..100).map(|page| (page, 0)).collect();
         let mut victims = [0; 8];
         assert_eq!(clock.take(&residents, &mut victims), 8);
@@ -188,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_page_that_just_came_stays_while_others_are_older() {
-        let mut clock = Clock { mark: 10, ..Clock::default() };
+        let mut clock = Clock { mark: 10, has_begun: true, ..Clock::default() };
         let mut residents: BTreeMap<u64, u16> = (0..100).map(|page| (page, 0)).collect();
         residents.insert(3, 10);
         let mut victims = [0; 8];
@@ -201,6 +208,26 @@ mod tests {
         let mut clock = Clock::default();
         let residents: BTreeMap<u64, u16> = (0..4).map(|page| (page, 0)).collect();
         assert!(clock.take(&residents, &mut [0; 8]) > 0);
+    }
+
+    #[test]
+    fn what_was_there_before_any_page_left_leaves_before_what_came_since() {
+        let mut clock = Clock::default();
+        let mut residents: BTreeMap<u64, u16> = (0..600).map(|page| (page, 0)).collect();
+        let mut victims = [0; 32];
+        let mut remove = |clock: &mut Clock, residents: &mut BTreeMap<u64, u16>| {
+            let count = clock.take(&*residents, &mut victims);
+            assert_eq!(count, 32);
+            victims.iter().for_each(|page| assert!(residents.remove(page).is_some(), "{page}"));
+            victims
+        };
+        assert!(
+            remove(&mut clock, &mut residents).iter().eq(&(0..32).collect::<std::vec::Vec<u64>>())
+        );
+        residents.extend((32..64).map(|page| (1000 + page, clock.mark())));
+        for _ in 0..4 {
+            assert!(remove(&mut clock, &mut residents).iter().all(|&page| page < 600));
+        }
     }
 
     #[test]

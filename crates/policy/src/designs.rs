@@ -18,6 +18,9 @@ use crate::size::Size;
 use crate::split::Split;
 use crate::switch::Evidence;
 
+/// What castro's pool owes is written when there is so much of it: a cluster of the store.
+const WRITE_BYTES: usize = 256 << 10;
+
 /// Which design; the number travels between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -294,7 +297,7 @@ fn castro(settings: &Settings) -> Design {
         compressed_bytes_max: SHORTER,
         same_filled: false,
         pool: PoolKind::Cells(settings.number(Key::CastroCell)),
-        size: Size::Adaptive(Adaptive::new(variant)),
+        size: Size::Adaptive(Adaptive::new(variant, WRITE_BYTES)),
         residents: settings.residents(Key::CastroResidents),
         leaving: Leaving::Oldest,
         layout: StoreLayout::Padded,

@@ -39,6 +39,11 @@ impl<'a> Sampler<'a> {
         Sampler { slots, rate_bits, departures: 0 }
     }
 
+    /// One page in so many is in the sample.
+    pub(crate) fn rate(&self) -> u64 {
+        1 << self.rate_bits
+    }
+
     /// Departures so far.
     pub fn departures(&self) -> u64 {
         self.departures

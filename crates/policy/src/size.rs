@@ -38,10 +38,9 @@ impl Size {
     /// What the pool may hold now, where there is a limit of its own.
     pub fn limit_bytes(&self) -> Option<usize> {
         match self {
-            Self::Split(_) => None,
+            Self::Split(_) | Self::Adaptive(_) => None,
             Self::Cleaning(cleaning) => Some(cleaning.size.size_bytes()),
             Self::Fixed(fixed) => Some(fixed.size_bytes()),
-            Self::Adaptive(adaptive) => adaptive.limit_bytes(),
             Self::Limit(limit) => Some(limit.max_bytes()),
         }
     }
@@ -66,13 +65,14 @@ impl Size {
         }
     }
 
-    /// Notes that pages left the pool for the store.
-    pub fn spilled(&mut self) {
+    /// Notes that pages of so many compressed bytes left the pool for the store, which holds
+    /// `pool_bytes` now.
+    pub fn spilled(&mut self, released_bytes: usize, pool_bytes: usize) {
         match self {
             Self::Split(_) => {}
             Self::Cleaning(cleaning) => cleaning.size.spilled(),
             Self::Fixed(fixed) => fixed.spilled(),
-            Self::Adaptive(adaptive) => adaptive.spilled(),
+            Self::Adaptive(adaptive) => adaptive.spilled(released_bytes, pool_bytes),
             Self::Limit(limit) => limit.spilled(),
         }
     }
@@ -92,7 +92,7 @@ mod tests {
             Size::Split(Split::default()),
             Size::Cleaning(Cleaning::new(MIB, 50)),
             Size::Fixed(Fixed::of_share(25, 64 * MIB)),
-            Size::Adaptive(Adaptive::new(Variant::Reference)),
+            Size::Adaptive(Adaptive::new(Variant::Reference, MIB / 4)),
             Size::Limit(Limit::new(20, 90, 64 * MIB)),
         ];
         for mut rule in rules {
@@ -109,7 +109,7 @@ mod tests {
                         assert_eq!(step != Step::Nothing, can_give, "{rule:?}: {shares:?}");
                         let may_spill = has_store && pool_bytes > 0;
                         assert!(step != Step::Spill || may_spill, "{rule:?}: {shares:?}");
-                        rule.spilled();
+                        rule.spilled(MIB, pool_bytes.saturating_sub(MIB));
                     }
                 }
             }

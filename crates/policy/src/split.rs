@@ -10,9 +10,15 @@
 //! a margin m of resident memory more it would be missed once in R + m + d: a fault
 //! served from the pool speaks for more resident memory with m / (R + m + d). A page
 //! that is wanted so late that a pool smaller by the margin would have spilled it, or
-//! a larger one would have kept it, speaks for the pool with all of a fault. Each kind
-//! is weighed with what it was measured to cost, and the border moves a step to the
-//! better side.
+//! a larger one would have kept it, speaks for the pool with all of a fault. A page that
+//! does not shrink takes as much of the pool as of resident memory: wanted from the store,
+//! it speaks for resident memory, with what that fault cost. Each kind is weighed with what
+//! it was measured to cost, and the border moves a step to the better side.
+//!
+//! What was not seen is not taken for nothing. Of an old pool hardly anything is wanted, until
+//! the program goes on to something else, and then one read may cost as much as thousands of
+//! faults served from the pool. So a few faults a term speak for the pool in any case, which
+//! is little where a read costs little.
 //!
 //! Source: castro (2003), 2.3.3 (a cache that grows while its benefit exceeds its
 //! expense); Waldspurger and others (2015) for the sample.
@@ -38,6 +44,10 @@ const TERM_PART: u64 = 4;
 const TERM_MIN: u64 = 512;
 /// Faults served from the pool that one from the store is taken to cost before one was measured.
 const STORE_FAULTS_GUESS: u64 = 12;
+/// Faults a term that count for the pool, were it all of memory, although none was seen.
+const UNSEEN: u64 = 4;
+/// Part of the evidence that is left after a move, and so for how many terms all of it stands.
+const EVIDENCE_PART: u64 = 2;
 /// One fault, as evidence is counted.
 const FAULT: u64 = 256;
 /// A mean takes in this part of every new value.
@@ -63,6 +73,19 @@ struct Evidence {
     pool_needs: u64,
     /// Served from the store; with a larger pool they would not have been.
     pool_wants: u64,
+    /// Served from the store, of pages that do not shrink; with more resident memory they would
+    /// not have happened.
+    raw_wants: u64,
+}
+
+impl Evidence {
+    /// What is left of it after a move.
+    fn fade(&mut self) {
+        let Evidence { resident_wants, pool_needs, pool_wants, raw_wants } = self;
+        for evidence in [resident_wants, pool_needs, pool_wants, raw_wants] {
+            *evidence /= EVIDENCE_PART;
+        }
+    }
 }
 
 /// The border between resident and compressed memory.
@@ -116,17 +139,26 @@ impl Split {
     pub fn pool_fault(&mut self, distance: Option<u64>, ticks: u64) {
         self.pool_fault.add(ticks);
         let Some(distance) = distance else { return };
-        let margin = self.resident_margin;
-        let period = self.resident_pages + margin + distance;
-        self.evidence.resident_wants += FAULT * margin / period.max(1);
+        self.evidence.resident_wants += self.spared(distance);
         let last = self.pool_age.map(|age| age.saturating_sub(self.pool_margin));
         let is_needed = last.is_some_and(|last| distance > last);
         self.evidence.pool_needs += FAULT * u64::from(is_needed);
     }
 
-    /// Notes a fault for which the store was read for `ticks`.
-    pub fn store_fault(&mut self, distance: Option<u64>, ticks: u64) {
+    /// The part of a fault, at such a distance, that the margin of resident memory would spare.
+    fn spared(&self, distance: u64) -> u64 {
+        let period = self.resident_pages + self.resident_margin + distance;
+        FAULT * self.resident_margin / period.max(1)
+    }
+
+    /// Notes a fault for which the store was read for `ticks`, where the page lay as it was
+    /// (`is_raw`) or compressed.
+    pub fn store_fault(&mut self, distance: Option<u64>, is_raw: bool, ticks: u64) {
         self.store_read.add(ticks);
+        if is_raw {
+            self.evidence.raw_wants += distance.map_or(0, |distance| self.spared(distance));
+            return;
+        }
         let limit = self.pool_age.map(|age| age + self.pool_margin);
         let is_near = distance.zip(limit).is_some_and(|(distance, limit)| distance < limit);
         self.evidence.pool_wants += FAULT * u64::from(is_near);
@@ -149,20 +181,19 @@ impl Split {
         sampler: &Sampler<'_>,
         mut oldest: impl Iterator<Item = u64>,
     ) {
-        let Evidence { resident_wants, pool_needs, pool_wants } = self.evidence;
-        let resident_worth = resident_wants * self.pool_fault.0;
-        let pool_worth = pool_needs.max(pool_wants) * self.store_fault_ticks();
+        let Evidence { resident_wants, pool_needs, pool_wants, raw_wants } = self.evidence;
+        let store_fault_ticks = self.store_fault_ticks();
+        let resident_worth = resident_wants * self.pool_fault.0 + raw_wants * store_fault_ticks;
+        let pool_worth = (pool_needs.max(pool_wants) + unseen(shares, sampler)) * store_fault_ticks;
         if resident_worth > pool_worth + pool_worth / 4 {
             self.part = (self.part + PART_STEP).min(PART_MAX);
         } else if pool_worth > resident_worth + resident_worth / 4 {
             self.part = (self.part - PART_STEP).max(PART_MIN);
         }
-        self.evidence = Evidence {
-            resident_wants: resident_wants / 2,
-            pool_needs: pool_needs / 2,
-            pool_wants: pool_wants / 2,
-        };
-        self.pool_age = oldest.find_map(|page| sampler.distance(page));
+        self.evidence.fade();
+        // Among many old pages there may be none of a sparse sample.
+        let known = self.pool_age.filter(|_| shares.pool_bytes > 0);
+        self.pool_age = oldest.find_map(|page| sampler.distance(page)).or(known);
         self.resident_pages = (shares.resident_bytes / PAGE_BYTES) as u64;
         let margin_bytes = (shares.resident_bytes + shares.pool_bytes) / MARGIN_PART;
         self.resident_margin = (margin_bytes / PAGE_BYTES) as u64;
@@ -187,6 +218,14 @@ impl Split {
         let few_resident = shares.resident_bytes < sum / PARTS as usize * self.part as usize;
         shares.step(few_resident || shares.is_full_of_raw())
     }
+}
+
+/// Faults from the pool that are counted although none was seen, in the unit of the evidence. The
+/// smaller the pool, the less can be wanted of it.
+fn unseen(shares: &Shares, sampler: &Sampler<'_>) -> u64 {
+    let sum_bytes = (shares.resident_bytes + shares.pool_bytes) as u64;
+    let part = FAULT * shares.pool_bytes as u64 / sum_bytes.max(1);
+    (UNSEEN * EVIDENCE_PART * part).div_ceil(sampler.rate())
 }
 
 #[cfg(test)]
@@ -224,8 +263,15 @@ mod tests {
         assert_eq!(Split::default().next_step(&shares), Step::Nothing);
     }
 
-    /// Moves the border of a process whose pages all left in order, `missed` of which come back.
-    fn border_after(missed: impl Fn(u64) -> bool, from_store: bool) -> u32 {
+    /// Where pages come back from.
+    enum From {
+        Pool,
+        Store { is_raw: bool },
+    }
+
+    /// How far the border of a process moves whose pages all left in order and come back as `missed`
+    /// says; a read from the store takes `read_ticks`, a fault served from the pool 100.
+    fn border_after(missed: impl Fn(u64) -> Option<From>, read_ticks: u64) -> i32 {
         let shares = Shares {
             resident_bytes: 4 * MIB,
             pool_bytes: 4 * MIB,
@@ -237,24 +283,42 @@ mod tests {
         let mut split = Split::default();
         (0..2000).for_each(|page| sampler.leaves(page));
         split.spilled(64, 640);
+        split.store_fault(None, false, read_ticks);
         split.move_border(&shares, &sampler, 0..2000);
-        for page in (0..2000).filter(|&page| missed(page)) {
-            match from_store {
-                true => split.store_fault(sampler.distance(page), 1000),
-                false => split.pool_fault(sampler.distance(page), 100),
+        let before = split.part;
+        for page in 0..2000 {
+            let distance = sampler.distance(page);
+            match missed(page) {
+                None => {}
+                Some(From::Pool) => split.pool_fault(distance, 100),
+                Some(From::Store { is_raw }) => split.store_fault(distance, is_raw, read_ticks),
             }
         }
         split.move_border(&shares, &sampler, 0..2000);
-        split.part
+        split.part.cast_signed() - before.cast_signed()
     }
+
+    const STEP: i32 = PART_STEP.cast_signed();
 
     #[test]
     fn the_border_follows_what_is_missed() {
-        assert_eq!(border_after(|_| false, false), PART_FIRST);
         // Missed just after they left: more of them should have stayed.
-        assert_eq!(border_after(|page| page > 1900, false), PART_FIRST + PART_STEP);
-        // Wanted when they were about to be spilled, or just had been.
-        assert_eq!(border_after(|page| page < 100, true), PART_FIRST - PART_STEP);
+        let missed_soon = |page| (page > 1500).then_some(From::Pool);
+        assert_eq!(border_after(missed_soon, 300), STEP);
+        // And others when they just had been spilled.
+        let from_store =
+            |page, is_raw| (1000..1300).contains(&page).then_some(From::Store { is_raw });
+        assert_eq!(border_after(|page| missed_soon(page).or(from_store(page, false)), 300), -STEP);
+        // Raw ones take as much of the pool: they should have stayed resident.
+        assert_eq!(border_after(|_| None, 300), -STEP);
+        assert_eq!(border_after(|page| from_store(page, true), 300), STEP);
+    }
+
+    #[test]
+    fn an_old_pool_is_not_given_away_where_a_read_costs_much() {
+        let missed_soon = |page| (page > 1500).then_some(From::Pool);
+        assert_eq!(border_after(missed_soon, 300), STEP);
+        assert_eq!(border_after(missed_soon, 100_000), -STEP);
     }
 
     #[test]

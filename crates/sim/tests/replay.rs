@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use zpager_codec::CodecId;
-use zpager_policy::{DesignId, Kind, PARAMETERS, Settings};
+use zpager_policy::{DesignId, Key, Settings, Variant};
 use zpager_sim::cost::{DISKS, Disk, codec_costs};
 use zpager_sim::trace::{Contents, Header, Reader, Reference, Writer};
 use zpager_sim::*;
@@ -81,10 +81,13 @@ fn compressed(bytes: &[u8], budget_bytes: u64) -> Outcome {
 
 /// A design with LZ4.
 fn design(id: DesignId, bytes: &[u8], budget_bytes: u64) -> Outcome {
+    with(Settings::of(id), bytes, budget_bytes)
+}
+
+/// A design as it was set, with LZ4.
+fn with(mut settings: Settings, bytes: &[u8], budget_bytes: u64) -> Outcome {
     let survey = survey_of(bytes);
-    let mut settings = Settings::of(id);
-    let codec = PARAMETERS.iter().find(|row| row.design() == id && row.kind == Kind::Codec);
-    settings.set(codec.expect("has one").key, CodecId::Lz4 as u64).expect("a codec");
+    settings.set(settings.design().codec_key(), CodecId::Lz4 as u64).expect("a codec");
     let setup = Setup { budget_bytes, settings, column: 1, disk: SSD };
     outcome(bytes, &survey, Compressed::new(&survey.layout, &setup).expect("memory"))
 }
@@ -280,6 +283,22 @@ fn every_page_comes_back_in_every_memory_and_the_same_way_each_time() {
             assert!(found.peak_bytes <= budget_bytes, "{found:?}");
         }
     }
+}
+
+/// castro 4.4: a pool that is locked for a moment, or made smaller, writes as little as the paper's.
+#[test]
+fn the_less_evidence_an_adaptive_pool_wants_the_more_it_writes() {
+    let mut random = random();
+    let first = (0..2000).map(|page| Write(page, 2000));
+    let bytes = trace(first.chain((0..40_000).map(|_| Read(random(2000)))));
+    let written = [Variant::Sluggish, Variant::Reference, Variant::Aggressive].map(|variant| {
+        let number = Variant::ALL.iter().position(|one| *one == variant).expect("one of all");
+        let mut settings = Settings::of(DesignId::Castro);
+        settings.set(Key::CastroVariant, number as u64).expect("a variant");
+        with(settings, &bytes, 6 * MIB).store_written_bytes
+    });
+    println!("{written:?}");
+    assert!(written[0] < written[1] && written[1] < written[2], "{written:?}");
 }
 
 #[test]

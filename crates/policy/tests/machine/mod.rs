@@ -102,11 +102,12 @@ impl Machine {
         }
         if let Some(list) = self.remove(page) {
             self.counts.pool_reads += 1;
-            if let Size::Adaptive(adaptive) = &mut self.size {
-                let pool_bytes = self.pool.line.len() * self.compressed_bytes;
-                if adaptive.read(list, pool_bytes) == Change::Shrink {
-                    self.spill(1);
-                }
+            let pool_bytes = self.pool_bytes();
+            // A pool that wastes nothing has no cell to free.
+            if let Size::Adaptive(adaptive) = &mut self.size
+                && adaptive.read(list, pool_bytes) == Change::Shrink
+            {
+                adaptive.owe(self.compressed_bytes);
             }
         } else if self.spilled.remove(&page) {
             self.counts.store_reads += 1;
@@ -184,7 +185,7 @@ impl Machine {
         self.counts.store_writes += usize::from(!self.is_writing);
         self.is_writing = true;
         self.counts.written_pages += oldest.len();
-        self.size.spilled();
+        self.size.spilled(oldest.len() * self.compressed_bytes, self.pool_bytes());
     }
 }
 
@@ -229,5 +230,5 @@ pub(crate) fn seed() -> u64 {
 }
 
 pub(crate) fn adaptive(variant: Variant) -> Size {
-    Size::Adaptive(Adaptive::new(variant))
+    Size::Adaptive(Adaptive::new(variant, BATCH_PAGES * PAGE_BYTES / 4))
 }
