@@ -21,6 +21,7 @@ fuzz_target!(|data: &[u8]| {
         seed: seed.into(),
         one_in: (faults % 16).into(),
         behind: faults >= 128,
+        encrypts: faults & 64 != 0,
     };
     let (steps, _) = steps.as_chunks();
     model::run(setting, steps.iter().take(STEPS_MAX).map(|bytes| Step::from_bytes(*bytes)));

@@ -8,13 +8,11 @@
 //! the pool until it is the oldest. In: the bytes are decoded and freed; a page
 //! never has two copies. Incompressible pages lie raw in the pool and leave it
 //! first, as RAM gains nothing by holding them so; once there are many, more of them
-//! leave for the store at once. After many of them in a row the codec only samples
-//! what follows.
-//!
-//! Bad case: single compressible pages among many that are not.
+//! leave for the store at once.
 
 mod cleaning;
 mod gathering;
+mod kept;
 mod lists;
 mod rules;
 #[cfg(test)]
@@ -28,10 +26,11 @@ use zpager_policy::{Design, Lists};
 use zpager_pool::{AnyPool, Handle, Pool, Space, SpaceSource};
 use zpager_store::{
     Around, BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround, ReadError,
-    References, read_run,
+    References, Seal, read_run,
 };
 
 use crate::coder::{Codecs, Coder};
+use crate::coding::Coding;
 use crate::entry::{Entry, PageNumber, State};
 use crate::fills::Fills;
 use crate::held::Held;
@@ -39,13 +38,10 @@ use crate::index::{Index, PAGE_NUMBER_END};
 use crate::order::{Order, Ordered, Pages};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
+pub use kept::{Content, Seen};
 use rules::{Rules, reserve_pool};
 use writer::Writer;
 
-/// Pages in a row that do not shrink before not all are tried.
-const IN_VAIN_MAX: u32 = 32;
-/// Of which then one in so many is.
-const TRY_EVERY: u32 = 8;
 /// Bytes of the pool for each entry that the order has room for.
 const POOL_BYTES_PER_ORDERED: usize = 32;
 /// Raw pages that the pool holds before others leave for the store at once: they may be all there are.
@@ -113,6 +109,8 @@ pub enum Lost {
 pub struct Outgoing {
     /// Pages that left for it. They are in RAM still until the write of their cluster has ended.
     pub pages: usize,
+    /// How long they are together, as they are kept there.
+    pub page_bytes: usize,
     /// Writes, of which the last may go on.
     pub writes: usize,
     /// Bytes written.
@@ -125,16 +123,7 @@ pub struct Outgoing {
 
 impl Outgoing {
     pub(crate) const NONE: Outgoing =
-        Outgoing { pages: 0, writes: 0, bytes: 0, end_bytes: 0, refused: None };
-
-    /// Adds what went there since.
-    pub(crate) fn add(&mut self, later: Outgoing) {
-        self.pages += later.pages;
-        self.writes += later.writes;
-        self.bytes += later.bytes;
-        self.end_bytes = later.end_bytes;
-        self.refused = self.refused.or(later.refused);
-    }
+        Outgoing { pages: 0, page_bytes: 0, writes: 0, bytes: 0, end_bytes: 0, refused: None };
 }
 
 /// Why nothing was written to the store. Every page is where it was, or in RAM on its way there.
@@ -189,6 +178,8 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     raw_pages: usize,
     fills: Fills<M::Space>,
     rules: Rules,
+    /// How bytes are made of pages.
+    coding: Coding,
     /// Which pages are there only because they are compressed.
     lists: Lists,
     scratch: M::Space,
@@ -200,8 +191,6 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     /// A cluster that is read around in, where the pool may be large enough for that.
     around: Option<M::Space>,
     around_state: Around,
-    /// Pages in a row that did not shrink, or were not tried.
-    in_vain: u32,
     /// What is held of each cluster.
     held: Held<M::Space>,
     /// What cleaning found.
@@ -232,6 +221,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             CodecId::ALL.iter().map(|&id| scratch_bytes(id)).max().unwrap_or(0).max(BLOCK_BYTES);
         let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
         let held_bytes = Held::bytes_for(clusters).max(BLOCK_BYTES);
+        let seal = store.as_ref().map_or(Seal::Checksum, |store| store.clusters.seal());
         let rules = Rules::new(design);
         Some(Cache {
             index: Index::new(source)?,
@@ -242,6 +232,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             raw_pages: 0,
             fills: Fills::new(source.reserve(Fills::BYTES)?),
             rules,
+            coding: Coding::new(design),
             lists: Lists::default(),
             scratch: source.reserve(scratch_length)?,
             output: source.reserve(2 * BLOCK_BYTES)?,
@@ -249,6 +240,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             writer: Writer::new(
                 [source.reserve(CLUSTER_BYTES)?, source.reserve(CLUSTER_BYTES)?],
                 design.layout,
+                seal,
             ),
             blocks: source.reserve(READ_BYTES)?,
             around: match rules.reads_around && pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
@@ -256,8 +248,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 false => None,
             },
             around_state: Around::NEW,
-            in_vain: 0,
-            held: Held::new(source.reserve(held_bytes)?),
+            held: Held::new(source.reserve(held_bytes)?, seal),
             found: source.reserve(Waiting::BYTES)?,
             waiting: Waiting::default(),
             pause: Pause::NONE,
@@ -279,6 +270,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.forget_around();
         self.has_coded = false;
         self.read_bytes_max = 0;
+        self.held.become_copy();
         self.fills.become_copy();
         self.compressed.become_copy();
         self.raw.become_copy();
@@ -312,11 +304,21 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// RAM of the buffers that were used.
     fn buffer_bytes(&self) -> usize {
         let pages = |bytes: usize| bytes.next_multiple_of(BLOCK_BYTES);
-        let coding_bytes = scratch_bytes(self.rules.codec) + 2 * BLOCK_BYTES;
+        let coding_bytes = scratch_bytes(self.coding.codec()) + 2 * BLOCK_BYTES;
         pages(if self.has_coded { coding_bytes } else { 0 })
             + self.writer.held_bytes()
             + pages(self.read_bytes_max)
             + if self.around_state.holds() { CLUSTER_BYTES } else { 0 }
+    }
+
+    /// RAM that the buffers may come to take beyond what they take now.
+    pub fn unused_buffer_bytes(&self) -> usize {
+        let around_bytes = if self.around.is_some() { CLUSTER_BYTES } else { 0 };
+        let store_bytes = 2 * CLUSTER_BYTES + READ_BYTES + around_bytes + Waiting::BYTES;
+        let most_bytes = scratch_bytes(self.coding.codec()).next_multiple_of(BLOCK_BYTES)
+            + 2 * BLOCK_BYTES
+            + if self.store.is_some() { store_bytes } else { 0 };
+        most_bytes.saturating_sub(self.buffer_bytes() + self.waiting.metadata_bytes())
     }
 
     /// Where the pool's objects lie.
@@ -359,42 +361,58 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.compressed_pages + self.raw_pages
     }
 
+    /// Pages that lie in the store, without those on their way there and those that a parent has
+    /// there too.
+    pub fn stored_pages(&mut self) -> usize {
+        let own_records = self.held.own_records();
+        let unwritten = self.writer.unwritten().map(|cluster| self.held.records(cluster) as usize);
+        own_records.saturating_sub(unwritten.sum())
+    }
+
     /// Whether there is a store.
     pub fn has_store(&self) -> bool {
         self.store.is_some()
     }
 
+    /// What lies behind the store.
+    pub fn store_blocks(&self) -> Option<&B> {
+        self.store.as_ref().map(|store| &store.blocks)
+    }
+
     /// Takes the resident page `number`, whose bytes are `page`, into the cache.
     pub fn swap_out(&mut self, number: PageNumber, page: &C::Page) -> Placed {
-        if self.rules.same_filled
-            && let Some(fill) = C::same_filled(page).and_then(|word| self.fills.add(word))
+        if let Some(word) = self.coding.fill::<C>(page)
+            && self.place_filled(number, word)
         {
-            self.enter(number, State::SameFilled { fill });
             return Placed::SameFilled;
         }
         self.has_coded = true;
-        // SAFETY: the output and scratch spaces are this cache's alone, and longer than what is borrowed.
+        // SAFETY: the output and scratch spaces are this cache's alone.
         let (output, scratch) = unsafe {
-            (
-                bytes_mut(&self.output, self.rules.compressed_bytes_max),
-                bytes_mut(&self.scratch, self.scratch.bytes()),
-            )
+            (bytes_mut(&self.output, PAGE_BYTES), bytes_mut(&self.scratch, self.scratch.bytes()))
         };
-        let compressed = match self.is_worth_trying() {
-            true => C::compress(self.rules.codec, page, output, scratch),
-            false => None,
-        };
-        self.in_vain = if compressed.is_some() { 0 } else { self.in_vain.saturating_add(1) };
-        match compressed {
-            Some(len) => match self.place(number, self.rules.codec, &output[..len]) {
-                true => Placed::Compressed(len),
-                false => Placed::NoRoom,
-            },
-            None if self.leave_raw(number, C::raw(page)) => Placed::Incompressible,
-            None => match self.place(number, CodecId::Copy, C::raw(page)) {
-                true => Placed::Incompressible,
-                false => Placed::NoRoom,
-            },
+        match self.coding.compress::<C>(page, output, scratch) {
+            Some(len) => self.place_coded(number, self.coding.codec(), &output[..len]),
+            None => self.place_coded(number, CodecId::Copy, C::raw(page)),
+        }
+    }
+
+    /// Enters a page of which all words equal `word`; false when there is no place for the value.
+    fn place_filled(&mut self, number: PageNumber, word: u64) -> bool {
+        let fill = self.fills.add(word);
+        if let Some(fill) = fill {
+            self.enter(number, State::SameFilled { fill });
+        }
+        fill.is_some()
+    }
+
+    /// Keeps what a codec made of a page, or the page as it is.
+    fn place_coded(&mut self, number: PageNumber, codec: CodecId, bytes: &[u8]) -> Placed {
+        let is_raw = codec == CodecId::Copy;
+        match is_raw && self.leave_raw(number, bytes) || self.place(number, codec, bytes) {
+            false => Placed::NoRoom,
+            true if is_raw => Placed::Incompressible,
+            true => Placed::Compressed(bytes.len()),
         }
     }
 
@@ -422,17 +440,17 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     fn enter_spilled(&mut self, number: PageNumber, codec: CodecId, place: Place) {
         self.enter(number, State::Spilled { codec, place });
         self.held.add(place);
-        self.writer.count_page();
+        self.writer.count_page(place);
+    }
+
+    /// Whether something was written or refused since [`Cache::take_outgoing`].
+    pub(crate) fn has_outgoing(&self) -> bool {
+        self.refused.is_some() || self.writer.has_written()
     }
 
     /// What went to the store since the last call.
     pub fn take_outgoing(&mut self) -> Outgoing {
         Outgoing { refused: self.refused.take(), ..self.writer.take_outgoing() }
-    }
-
-    /// Whether the codec is worth its time: where page after page did not shrink, only some are tried.
-    fn is_worth_trying(&self) -> bool {
-        !self.rules.samples || self.in_vain < IN_VAIN_MAX || self.in_vain.is_multiple_of(TRY_EVERY)
     }
 
     fn enter(&mut self, number: PageNumber, state: State) {
@@ -577,14 +595,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let mut codecs = [CodecId::Copy; RUN_MAX];
         let count = self.spilled_run(first, pages.len().min(RUN_MAX), &mut places, &mut codecs);
         self.has_coded = true;
-        let store = self.store.as_ref().ok_or(Lost::Corrupt)?;
-        // SAFETY: the scratch and the read buffer are this cache's alone.
-        let (scratch, buffer) = unsafe {
-            (bytes_mut(&self.scratch, self.scratch.bytes()), bytes_mut(&self.blocks, READ_BYTES))
-        };
+        // SAFETY: the scratch is this cache's alone.
+        let scratch = unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) };
         let mut good = 0;
         let mut failure = None;
-        let each = |at: usize, outcome: Result<&[u8], ReadError>| {
+        self.read_records(&places[..count], reads, |at, outcome| {
             if failure.is_some() || at != good {
                 return;
             }
@@ -595,29 +610,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 Ok(()) => good += 1,
                 Err(lost) => failure = Some(lost),
             }
-        };
-        let clusters = store.clusters;
-        let transfer = match &self.around {
-            Some(around) => {
-                // SAFETY: the space is this cache's alone.
-                let around = unsafe { bytes_mut(around, CLUSTER_BYTES) };
-                let (end_bytes, state) = (self.writer.end_bytes(), self.around_state);
-                let around = ReadAround::new(&store.blocks, clusters, end_bytes, around, state);
-                // A cluster that is not written yet is not to be read around in.
-                let blocks = self.writer.reading(&around);
-                read_run(&blocks, clusters, &places[..count], buffer, each);
-                let (state, transfer) = around.finish();
-                self.around_state = state;
-                transfer
-            }
-            None => {
-                let blocks = self.writer.reading(&store.blocks);
-                read_run(&blocks, clusters, &places[..count], buffer, each)
-            }
-        };
-        self.read_bytes_max = self.read_bytes_max.max(transfer.bytes.min(READ_BYTES));
-        reads.reads += transfer.reads;
-        reads.read_bytes += transfer.bytes;
+        })?;
         for at in 0..good {
             self.forget(first + at as u64);
         }
@@ -627,6 +620,42 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             Some(lost) if good == 0 => Err(lost),
             _ => Ok(()),
         }
+    }
+
+    /// Reads records of one cluster, ascending, in as few reads as it takes, and hands each to `each`
+    /// with its index.
+    fn read_records(
+        &mut self,
+        places: &[Place],
+        reads: &mut Reads,
+        each: impl FnMut(usize, Result<&[u8], ReadError>),
+    ) -> Result<(), Lost> {
+        let store = self.store.as_ref().ok_or(Lost::Corrupt)?;
+        // SAFETY: the read buffer is this cache's alone.
+        let buffer = unsafe { bytes_mut(&self.blocks, READ_BYTES) };
+        let clusters = store.clusters;
+        let transfer = match &self.around {
+            Some(around) => {
+                // SAFETY: the space is this cache's alone.
+                let around = unsafe { bytes_mut(around, CLUSTER_BYTES) };
+                let (end_bytes, state) = (self.writer.end_bytes(), self.around_state);
+                let around = ReadAround::new(&store.blocks, clusters, end_bytes, around, state);
+                // A cluster that is not written yet is not to be read around in.
+                let blocks = self.writer.reading(&around);
+                read_run(&blocks, clusters, places, buffer, each);
+                let (state, transfer) = around.finish();
+                self.around_state = state;
+                transfer
+            }
+            None => {
+                let blocks = self.writer.reading(&store.blocks);
+                read_run(&blocks, clusters, places, buffer, each)
+            }
+        };
+        self.read_bytes_max = self.read_bytes_max.max(transfer.bytes.min(READ_BYTES));
+        reads.reads += transfer.reads;
+        reads.read_bytes += transfer.bytes;
+        Ok(())
     }
 
     /// Collects neighbours that lie in one cluster in ascending order; gives how many.
@@ -654,10 +683,20 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Drops whatever is known of a page: its tier's bytes are free, its entry is absent.
     pub fn forget(&mut self, number: PageNumber) {
         let entry = self.index.get(number);
-        match entry.state() {
+        let cleared = self.index.set(number, Entry::ABSENT);
+        debug_assert!(cleared, "clearing needs no room");
+        self.free(entry);
+    }
+
+    /// Frees what a page took of its tier whose entry was `gone`, and says something else now.
+    fn free(&mut self, gone: Entry) {
+        match gone.state() {
             State::Absent | State::Resident { .. } => {}
             State::SameFilled { fill } => self.fills.remove(fill),
-            State::Compressed { .. } => self.leave_pool(entry),
+            State::Compressed { codec, .. } => {
+                self.leave_pool(gone);
+                self.sweep_if_due(codec);
+            }
             State::Spilled { place, .. } => {
                 let Some(store) = &self.store else { return };
                 self.held.remove(place);
@@ -665,11 +704,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                     self.pause.left = 0;
                 }
             }
-        }
-        let cleared = self.index.set(number, Entry::ABSENT);
-        debug_assert!(cleared, "clearing needs no room");
-        if let State::Compressed { codec, .. } = entry.state() {
-            self.sweep_if_due(codec);
         }
     }
 

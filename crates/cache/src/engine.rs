@@ -13,9 +13,12 @@
 //! swap out: choose, swap_out            the pages are in the cache
 //! spill:   spill, spilled               the oldest of the cache are in the store
 //! ```
+//! A block device has no resident pages: its blocks are written by `replace` and read by `look`.
+//!
 //! Source: castro (2003), 2.3 for the shape: resident pages, compressed ones, and a border between.
 
 mod arrivals;
+mod kept;
 mod residents;
 mod room;
 
@@ -63,9 +66,9 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
     spill_ticks: u64,
     /// Most pages that one fault brings in.
     window_max: u64,
-    /// A cell of the pool, and by how much an adaptive pool is to become smaller.
+    /// A cell of the pool, and how many an adaptive pool is to free.
     cell_bytes: usize,
-    shrink_bytes: usize,
+    cells_to_free: usize,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
@@ -89,7 +92,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
                 PoolKind::Cells(pages) => pages * PAGE_BYTES as usize,
                 _ => PAGE_BYTES as usize,
             },
-            shrink_bytes: 0,
+            cells_to_free: 0,
         };
         engine.limit_pool(true);
         engine
@@ -105,6 +108,15 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     ) -> Placed {
         let heat = self.cache.index.get(number).history().heat;
         let placed = self.cache.swap_out(number, page);
+        if self.count(placed, departed) {
+            self.remember(number, heat);
+            self.settle_lists();
+        }
+        placed
+    }
+
+    /// Counts a page that left; false where it did not.
+    fn count(&mut self, placed: Placed, departed: &mut Departed) -> bool {
         match placed {
             Placed::SameFilled => departed.same_filled += 1,
             Placed::Incompressible => departed.incompressible += 1,
@@ -114,13 +126,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             }
             Placed::NoRoom => {
                 self.size.refused();
-                return placed;
+                return false;
             }
         }
         departed.pages += 1;
-        self.remember(number, heat);
-        self.settle_lists();
-        placed
+        true
     }
 
     /// Remembers when a page left, and what it was like.

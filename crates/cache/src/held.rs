@@ -10,7 +10,7 @@
 //! take (16 bits), and a mark for whoever goes through them.
 
 use zpager_pool::Space;
-use zpager_store::{CLUSTER_BYTES, Place, References};
+use zpager_store::{CLUSTER_BYTES, Place, References, Seal};
 
 const GRAIN_BYTES: usize = 8;
 const GRAINS: u32 = (1 << 16) - 1;
@@ -26,8 +26,11 @@ pub(crate) struct Held<S> {
     end: u32,
     clusters: usize,
     records: usize,
+    /// Of these, at most so many were a parent's before.
+    inherited: usize,
     bytes: u64,
     noted: References<'static>,
+    seal: Seal<'static>,
 }
 
 impl Held<()> {
@@ -38,9 +41,18 @@ impl Held<()> {
 }
 
 impl<S: Space> Held<S> {
-    /// Nothing held, in `space`, which has room for all clusters.
-    pub(crate) fn new(space: S) -> Self {
-        Held { space, end: 0, clusters: 0, records: 0, bytes: 0, noted: References::NONE }
+    /// Nothing held, in `space`, which has room for all clusters, of records with this seal.
+    pub(crate) fn new(space: S, seal: Seal<'static>) -> Self {
+        Held {
+            space,
+            end: 0,
+            clusters: 0,
+            records: 0,
+            inherited: 0,
+            bytes: 0,
+            noted: References::NONE,
+            seal,
+        }
     }
 
     fn word(&mut self, cluster: u32) -> &mut u32 {
@@ -87,29 +99,37 @@ impl<S: Space> Held<S> {
         (self.bytes + unfilled_bytes as u64) * 2 < (self.clusters * CLUSTER_BYTES) as u64
     }
 
+    /// Bytes that a record takes.
+    pub(crate) fn bytes_of(&self, place: Place) -> usize {
+        self.seal.record_bytes(place.len())
+    }
+
     /// One record more.
     pub(crate) fn add(&mut self, place: Place) {
-        let grains = (place.record_bytes() / GRAIN_BYTES) as u32;
+        let record_bytes = self.bytes_of(place);
+        let grains = (record_bytes / GRAIN_BYTES) as u32;
         let word = self.word(place.cluster());
         let is_first = *word & RECORDS == 0;
         *word += RECORD + grains;
         self.clusters += usize::from(is_first);
         self.records += 1;
-        self.bytes += place.record_bytes() as u64;
+        self.bytes += record_bytes as u64;
         self.end = self.end.max(place.cluster() + 1);
         self.note(place.cluster());
     }
 
     /// One record less.
     pub(crate) fn remove(&mut self, place: Place) {
-        let grains = (place.record_bytes() / GRAIN_BYTES) as u32;
+        let record_bytes = self.bytes_of(place);
+        let grains = (record_bytes / GRAIN_BYTES) as u32;
         let word = self.word(place.cluster());
         debug_assert!(*word & RECORDS != 0 && *word & GRAINS >= grains, "nothing held there");
         *word -= RECORD + grains;
         let was_last = *word & RECORDS == 0;
         self.clusters -= usize::from(was_last);
         self.records -= 1;
-        self.bytes -= place.record_bytes() as u64;
+        self.inherited = self.inherited.min(self.records);
+        self.bytes -= record_bytes as u64;
         self.note(place.cluster());
     }
 
@@ -121,6 +141,16 @@ impl<S: Space> Held<S> {
     /// Records held of all clusters.
     pub(crate) fn all_records(&self) -> usize {
         self.records
+    }
+
+    /// In a copy: the parent has all that is held too.
+    pub(crate) fn become_copy(&mut self) {
+        self.inherited = self.records;
+    }
+
+    /// Records that no parent is known to have had, or fewer.
+    pub(crate) fn own_records(&self) -> usize {
+        self.records - self.inherited
     }
 
     /// Records held of a cluster.

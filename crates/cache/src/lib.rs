@@ -5,6 +5,8 @@
 //! page, the pool in RAM, the order in which pages were compressed, the values
 //! of same-filled pages, and the way to the store. [`Engine`] adds the decisions:
 //! which pages leave, where the border between the tiers is, what is fetched ahead.
+//! A program's pages leave the cache when they come back ([`Engine::swap_in`]); those of a block
+//! device stay and are replaced ([`Engine::look`], [`Engine::replace`]).
 //! Neither knows threads, clocks or system calls; the caller hands over RAM
 //! ([`zpager_pool::SpaceSource`]) and a store ([`zpager_store::Blocks`]) and calls
 //! from one thread at a time. What makes bytes of a page is a [`Coder`].
@@ -15,6 +17,7 @@
 
 mod cache;
 mod coder;
+mod coding;
 mod engine;
 mod entry;
 mod fills;
@@ -22,8 +25,9 @@ mod held;
 mod index;
 mod order;
 
-pub use cache::{Cache, Cleaned, Lost, Outgoing, Placed, Reads, SpillError, Store};
+pub use cache::{Cache, Cleaned, Content, Lost, Outgoing, Placed, Reads, Seen, SpillError, Store};
 pub use coder::{Codecs, Coder};
+pub use coding::Coding;
 pub use engine::{BATCH_PAGES, Came, Departed, Engine, Leavers, Run, Written};
 pub use entry::{Entry, History, PageNumber, State};
 pub use index::{Index, PAGE_NUMBER_END};

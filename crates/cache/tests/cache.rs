@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use model::{Content, Setting, Step};
 use proptest::prelude::*;
-use zpager_cache::{Cache, Entry, PageNumber, Placed, SpillError, State, Store};
+use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, Seen, SpillError, State, Store};
 use zpager_codec::{CodecId, Page};
 use zpager_policy::DesignId;
 use zpager_pool::Heap;
@@ -21,14 +21,15 @@ fn settings() -> impl Strategy<Value = Setting> {
     let pool_bytes_max = prop::sample::select(vec![64usize << 10, 1 << 20]);
     let one_in = prop_oneof![Just(0), 2u64..20];
     let design = prop::sample::select(DesignId::ALL.to_vec());
-    (design, codec, pool_bytes_max, any::<u64>(), one_in, any::<bool>()).prop_map(
-        |(design, codec, pool_bytes_max, seed, one_in, behind)| Setting {
+    (design, codec, pool_bytes_max, any::<u64>(), one_in, any::<[bool; 2]>()).prop_map(
+        |(design, codec, pool_bytes_max, seed, one_in, [behind, encrypts])| Setting {
             design,
             codec,
             pool_bytes_max,
             seed,
             one_in,
             behind,
+            encrypts,
         },
     )
 }
@@ -64,6 +65,71 @@ fn swap_in(cache: &mut Cache<Heap, Memory>, number: PageNumber) -> Page {
     page
 }
 
+/// What page `number` is; it stays where it is.
+fn look(cache: &mut Cache<Heap, Memory>, number: PageNumber) -> Page {
+    let (mut bytes, mut page) = ([0; 4096], Page::ZERO);
+    match cache.look(number, &mut bytes, &mut Reads::default()).expect("in the cache") {
+        Seen::Absent => {}
+        Seen::Filled(word) => page.words_mut().fill(word),
+        Seen::Coded(codec, len) => {
+            assert_eq!(codec, CodecId::Copy, "nothing was compressed");
+            page.0[..len].copy_from_slice(&bytes[..len]);
+        }
+    }
+    page
+}
+
+/// Pages that stay are there however often they are looked at, in the pool and in the store; one
+/// that has no room is what it was.
+#[test]
+fn pages_that_stay_are_replaced_or_what_they_were() {
+    const PAGES: u64 = 3000;
+    let mut cache = cache(CodecId::Lz4, MIB, 16);
+    let mut random = random();
+    let mut model = std::collections::BTreeMap::<PageNumber, Page>::new();
+    let (mut refused, mut looked) = (0, 0);
+    for step in 0..40_000 {
+        let number = random(PAGES);
+        match random(8) {
+            0 => {
+                cache.forget(number);
+                model.remove(&number);
+            }
+            1..4 => {
+                let expected = model.get(&number).unwrap_or(&Page::ZERO);
+                assert!(look(&mut cache, number).0 == expected.0, "page {number}");
+                looked +=
+                    u64::from(matches!(cache.index.get(number).state(), State::Spilled { .. }));
+            }
+            4 => {
+                let word = 1 + random(3);
+                if cache.replace(number, zpager_cache::Content::Filled(word)) == Placed::SameFilled
+                {
+                    model.entry(number).or_insert(Page::ZERO).words_mut().fill(word);
+                }
+            }
+            _ => {
+                let page = Page([step as u8 ^ number as u8; 4096]);
+                match cache.replace(number, zpager_cache::Content::Coded(CodecId::Copy, &page.0)) {
+                    Placed::NoRoom => refused += 1,
+                    _ => drop(model.insert(number, page)),
+                }
+            }
+        }
+        if step % 64 == 0 {
+            // Nothing is worth a write, or the store is full.
+            let _ = cache.spill();
+        }
+    }
+    assert!(refused > 0 && looked > 0, "{refused} refused, {looked} read");
+    for number in 0..PAGES {
+        let expected = model.get(&number).unwrap_or(&Page::ZERO);
+        assert!(look(&mut cache, number).0 == expected.0, "page {number}");
+        cache.forget(number);
+    }
+    assert_eq!((cache.spilled_pages(), cache.payload_bytes(), cache.pooled_pages()), (0, 0, 0));
+}
+
 /// xorshift64*, seeded by ZPAGER_SEED, or fixed; prints what it uses.
 fn random() -> impl FnMut(u64) -> u64 {
     let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -85,7 +151,9 @@ fn a_page_at_its_old_place_leaves_once() {
     let out = Step::SwapOut { from: 0, count: 40, kind: 3 };
     let back = Step::SwapIn { from: 0, count: 40 };
     let (design, codec) = (DesignId::Default, CodecId::Lz4);
-    let setting = Setting { design, codec, pool_bytes_max: MIB, seed: 0, one_in: 0, behind: false };
+    let (behind, encrypts) = (false, false);
+    let setting =
+        Setting { design, codec, pool_bytes_max: MIB, seed: 0, one_in: 0, behind, encrypts };
     model::run(setting, [out, back, out, back, out, Step::Spill]);
     let there = Step::Rename { from: 0, to: 100, count: 40 };
     let and_back = Step::Rename { from: 100, to: 0, count: 40 };
@@ -111,9 +179,10 @@ fn what_is_gathered_is_what_it_was() {
     ];
     let (design, codec) = (DesignId::Default, CodecId::Lz4);
     for seed in 0..10 {
-        let behind = seed % 2 == 1;
+        let (behind, encrypts) = (seed % 2 == 1, seed % 3 == 2);
         for (kind, one_in) in [(noise, 0), (mixed, 0), (noise, 3), (mixed, 6)] {
-            let setting = Setting { design, codec, pool_bytes_max: MIB, seed, one_in, behind };
+            let setting =
+                Setting { design, codec, pool_bytes_max: MIB, seed, one_in, behind, encrypts };
             let steps =
                 |between: &[Step]| [&fill(kind)[..], &holes[..], between, &more[..]].concat();
             model::run(setting, steps(&[]));
@@ -135,6 +204,39 @@ fn what_is_gathered_is_what_it_was() {
             assert!(model::cleanings() > 0, "nothing was gathered");
         }
     }
+}
+
+/// Steps in an order drawn by chance against a store that fails, stops short, tears, loses, alters,
+/// misdirects and delays: what comes back is right, or is told to be lost.
+#[test]
+fn ten_thousand_faults() {
+    const FAULTS: u64 = 10_000;
+    let mut random = random();
+    let (mut faults, mut lost_pages, mut runs) = (0, 0, 0);
+    while faults < FAULTS {
+        let pick = |ids: &[DesignId], drawn: u64| ids[drawn as usize % ids.len()];
+        let codecs = [CodecId::Lz4, CodecId::Wk4x4, CodecId::Copy];
+        let setting = Setting {
+            // Every other run is of the design that does most.
+            design: if runs % 2 == 0 { DesignId::Default } else { pick(&DesignId::ALL, runs / 2) },
+            codec: codecs[random(3) as usize],
+            pool_bytes_max: (64 << 10) << random(5),
+            seed: random(u64::MAX),
+            one_in: 1 + random(12),
+            behind: random(2) == 0,
+            encrypts: random(4) == 0,
+        };
+        println!("run {runs}: {setting:?}");
+        let steps: Vec<Step> = (0..150)
+            .map(|_| Step::from_bytes(core::array::from_fn(|_| random(256) as u8)))
+            .collect();
+        let ended = model::run(setting, steps);
+        faults += ended.faults;
+        lost_pages += ended.lost_pages;
+        runs += 1;
+    }
+    println!("{faults} faults in {runs} runs: {lost_pages} pages lost, and told so");
+    assert!(lost_pages > 0, "no fault mattered");
 }
 
 /// Pages as a heap has them: pointers, small numbers, text-like noise of all lengths.
@@ -350,7 +452,8 @@ fn a_full_store_with_holes_takes_more() {
 /// cervera's store looks as large as was set, and takes no more pages then (3.2, 3.6).
 #[test]
 fn a_virtual_store_has_an_end() {
-    let words: &'static [AtomicU64] = Box::leak((0..8).map(|_| AtomicU64::new(0)).collect());
+    let words = Clusters::words_for(6 * CLUSTER_BYTES as u64);
+    let words: &'static [AtomicU64] = Box::leak((0..words).map(|_| AtomicU64::new(0)).collect());
     let clusters = Clusters::new(words);
     let store = Store { blocks: Memory::default(), clusters };
     let mut design = model::design(DesignId::Cervera, CodecId::Lz4);

@@ -11,6 +11,7 @@ use zpager_codec::{
     CodecId, Corrupt, Page, SCRATCH_ALIGN_BYTES, compress, same_filled, scratch_bytes,
 };
 use zpager_policy::{Design, DesignId, Settings};
+use zpager_store::CLUSTER_BYTES;
 
 const MIB: usize = 1 << 20;
 const BUDGET_BYTES: usize = 4 * MIB;
@@ -209,4 +210,29 @@ fn lengths_decide_as_contents_do() {
         let real = run::<Codecs>(id, &accesses, 64 * MIB, Page::clone);
         assert_eq!(run::<LengthsOnly>(id, &accesses, 64 * MIB, lengths), real, "{}", id.name());
     }
+}
+
+/// A store of limited size, nearly all of which is alive at every moment, is never told to be full:
+/// what is dead in it is won back, however little there is in each cluster.
+#[test]
+fn a_store_with_few_dead_pages_is_not_full() {
+    // Sixteen MiB, of which less than four are resident.
+    const CLUSTERS: usize = 52;
+    let mut random = random();
+    let mut accesses: Vec<_> = (0..PAGES).map(|page| Access::Write(page, 512)).collect();
+    accesses.extend((0..20_000).map(|turn| match turn % 3 {
+        0 => Access::Write(random(PAGES), 512),
+        _ => Access::Read(random(PAGES)),
+    }));
+    let counts = run::<Codecs>(DesignId::Default, &accesses, CLUSTERS * CLUSTER_BYTES, Page::clone);
+    println!("{counts:?}");
+    assert_eq!(counts.full_reports, 0);
+    assert!(counts.store_written_bytes > 4 * CLUSTERS * CLUSTER_BYTES, "hardly used: {counts:?}");
+    // Half as much room: the program does not fit, and is told so.
+    let half = CLUSTERS / 2 * CLUSTER_BYTES;
+    let design = Design::new(&Settings::of(DesignId::Default), BUDGET_BYTES);
+    let mut driver = Driver::<Codecs>::new(&design, BUDGET_BYTES, half);
+    (0..PAGES).for_each(|page| driver.write(page, content(page, 512)));
+    assert!(driver.counts.full_reports > 0);
+    (0..PAGES).for_each(|page| assert!(driver.read(page).0 == content(page, 512).0, "page {page}"));
 }

@@ -10,16 +10,22 @@
 //! are left alone: they would not become free.
 //!
 //! A store that is full has no cluster to gather into. What is alive in its
-//! emptiest one goes back to the pool then, and the next spill has that cluster.
+//! emptiest one goes back to the pool then, and the next spill has that cluster. It is
+//! told to be full only when each of its clusters lacks less than a page.
 //!
 //! Bad for: a program whose spilled pages all die at the same rate, where what is
-//! gathered today dies tomorrow; it writes at most twice.
+//! gathered today dies tomorrow; it writes at most twice. A full store that is nearly all alive: for
+//! each page that goes there up to a cluster is read and written, which is less bad than a program
+//! that does not fit.
 
 use zpager_codec::Page;
 use zpager_pool::{Pool, Space, SpaceSource};
 use zpager_store::{Batch, Blocks, CLUSTER_BYTES, Place, ReadError, read_run};
 
-use super::{Cache, READ_BYTES, RUN_MAX, SpillError, Store, WRITE_BYTES_MIN, bytes_mut, slice_mut};
+use super::{
+    Cache, PAGE_BYTES, READ_BYTES, RUN_MAX, SpillError, Store, WRITE_BYTES_MIN, bytes_mut,
+    slice_mut,
+};
 use crate::coder::Coder;
 use crate::entry::{Entry, PageNumber, State};
 use crate::index::PAGE_NUMBER_END;
@@ -28,7 +34,7 @@ use crate::index::PAGE_NUMBER_END;
 const CLASSES: usize = 64;
 /// Classes whose clusters are gathered, up to half full, and those from which a full store is helped.
 const GATHERED_CLASSES: usize = CLASSES / 2;
-const RESTORED_CLASSES: usize = CLASSES * 7 / 8;
+const RESTORED_CLASSES: usize = CLASSES - PAGE_BYTES * CLASSES / CLUSTER_BYTES;
 /// Records in the emptiest clusters that one walk over the index finds.
 const FOUND_MAX: usize = WRITE_BYTES_MIN / 16;
 /// Tries not made after a walk found nothing.
@@ -59,8 +65,9 @@ pub(super) struct Found {
 pub(super) struct Waiting {
     next: usize,
     end: usize,
-    /// Tries not made after nothing was found, as looking costs a walk.
-    pause: u32,
+    /// Tries to gather, and to help a full store, that are not made after nothing was found, as
+    /// looking costs a walk.
+    pauses: [u32; 2],
 }
 
 impl Waiting {
@@ -70,6 +77,10 @@ impl Waiting {
     /// RAM that it takes now.
     pub(super) fn metadata_bytes(&self) -> usize {
         if self.end > 0 { Self::BYTES } else { 0 }
+    }
+
+    fn pause(&mut self, is_full: bool) -> &mut u32 {
+        &mut self.pauses[usize::from(is_full)]
     }
 }
 
@@ -100,8 +111,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         if !self.should_clean() {
             return Err(SpillError::Nothing);
         }
-        if self.waiting.pause > 0 {
-            self.waiting.pause -= 1;
+        let pause = self.waiting.pause(self.pause.is_of_full_store());
+        if *pause > 0 {
+            *pause -= 1;
             return Err(SpillError::Nothing);
         }
         if !self.writer.fits(size_of::<Page>()) {
@@ -110,26 +122,39 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
         let batch = self.writer.open(store);
         if batch.is_some() && self.pause.is_of_full_store() {
-            // There is room again.
-            self.pause.left = 0;
+            self.has_room_again();
             return Err(SpillError::Nothing);
         }
         // What was found is moved at once: much of it is dead when the store has to grow again.
-        if self.waiting.next == self.waiting.end {
+        let mut outcome = self.move_found(batch);
+        if outcome == Err(SpillError::Nothing) {
             let grows_store = |batch: Batch| batch.start_bytes() >= self.writer.end_bytes();
             if batch.is_some_and(|batch| !grows_store(batch)) {
-                return Err(SpillError::Nothing);
+                return outcome;
             }
             match batch {
                 // One cluster alone gives nothing that it does not take.
                 Some(_) => self.find_emptiest(GATHERED_CLASSES, 2),
                 None => self.find_emptiest(RESTORED_CLASSES, 1),
             }
+            outcome = self.move_found(batch);
         }
-        let outcome = match batch {
-            Some(_) => self.gather_alive(),
-            None => self.restore(),
-        };
+        if outcome == Err(SpillError::Nothing) {
+            *self.waiting.pause(batch.is_none()) = FUTILE_PAUSE;
+        }
+        outcome
+    }
+
+    /// Gathers what was found into the open batch, or takes it back where there is none.
+    fn move_found(&mut self, batch: Option<Batch>) -> Result<Cleaned, SpillError> {
+        let mut outcome = Err(SpillError::Nothing);
+        // Each turn passes over one record at least; all of a cluster's may be dead by now.
+        while outcome == Err(SpillError::Nothing) && self.waiting.next < self.waiting.end {
+            outcome = match batch {
+                Some(_) => self.gather_alive(),
+                None => self.restore(),
+            };
+        }
         if self.waiting.next == self.waiting.end && self.waiting.end > 0 {
             (self.waiting.next, self.waiting.end) = (0, 0);
             self.found.release(0, Waiting::BYTES);
@@ -144,7 +169,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Finds the records of the emptiest clusters of the first classes, if there are so many of them.
     fn find_emptiest(&mut self, classes: usize, least: usize) {
-        self.waiting = Waiting::default();
+        (self.waiting.next, self.waiting.end) = (0, 0);
         if self.mark_emptiest(classes) >= least {
             let found = self.found();
             let mut at = 0;
@@ -252,7 +277,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             moved[..count].iter().for_each(|&(page, place)| self.move_record(page, place));
         }
         if cleaned.pages == 0 {
-            self.waiting.pause = FUTILE_PAUSE;
             return Err(SpillError::Nothing);
         }
         if self.waiting.next < self.waiting.end {
@@ -304,11 +328,16 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             }
         }
         if cleaned.pages == 0 {
-            self.waiting.pause = FUTILE_PAUSE;
             return Err(SpillError::Nothing);
         }
-        self.pause.left = 0;
+        self.has_room_again();
         Ok(cleaned)
+    }
+
+    /// The store is not full any more, and nobody needs to be told that it was.
+    fn has_room_again(&mut self) {
+        self.pause.left = 0;
+        self.refused = self.refused.filter(|&error| error != SpillError::Full);
     }
 
     /// Has a spilled page's entry say that it is in the pool, where its bytes are already; false
@@ -336,7 +365,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             if taken > 0 && next.place.cluster() != run[0].place.cluster() {
                 break;
             }
-            if bytes + next.place.record_bytes() > room_bytes {
+            let record_bytes = self.held.bytes_of(next.place);
+            if bytes + record_bytes > room_bytes {
                 break;
             }
             self.waiting.next += 1;
@@ -351,7 +381,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             if is_there && is_own {
                 run[taken] = next;
                 taken += 1;
-                bytes += next.place.record_bytes();
+                bytes += record_bytes;
             }
         }
         taken

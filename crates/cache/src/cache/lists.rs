@@ -66,10 +66,15 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         order.watched = self.lists.border() as usize;
     }
 
-    /// Makes the pool smaller by moving what lies in it together; false where that gave nothing.
-    pub(crate) fn free_cells(&mut self) -> bool {
+    /// Makes the pool smaller by moving what lies in it together; gives by how many bytes.
+    pub(crate) fn free_cells(&mut self) -> usize {
         let held_bytes = self.pool.held_bytes();
         self.compact();
-        self.pool.held_bytes() < held_bytes
+        held_bytes.saturating_sub(self.pool.held_bytes())
+    }
+
+    /// What the pages in the pool are compressed to on the mean.
+    pub(crate) fn mean_page_bytes(&self) -> usize {
+        self.pool.payload_bytes() / (self.raw_pages + self.compressed_pages).max(1)
     }
 }

@@ -1,6 +1,5 @@
 //! What a cache does by its design.
 
-use zpager_codec::CodecId;
 use zpager_policy::{Design, DesignId, Leaving, PoolKind, ReadPath, StoreLayout};
 use zpager_pool::{AnyPool, Buckets, Buffers, Cells, Handle, SizeClasses, Space, SpaceSource};
 use zpager_store::{BLOCK_BYTES, CLUSTER_BYTES};
@@ -18,12 +17,6 @@ const POOL_SPACE_BYTES_MAX: usize = (Handle::GRAIN_BYTES << Handle::BITS) - PAGE
 /// The choices of a design that the cache carries out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
-    pub(super) codec: CodecId,
-    /// A page that does not become shorter is kept raw.
-    pub(super) compressed_bytes_max: usize,
-    pub(super) same_filled: bool,
-    /// After many pages in a row that do not shrink, only some are tried.
-    pub(super) samples: bool,
     /// Which pages leave in the order in which they came; the others leave before them.
     pub(super) pages_in_order: Pages,
     pub(super) layout: StoreLayout,
@@ -43,10 +36,6 @@ impl Rules {
     pub(super) fn new(design: &Design) -> Self {
         let is_default = design.id == DesignId::Default;
         Rules {
-            codec: design.codec,
-            compressed_bytes_max: design.compressed_bytes_max,
-            same_filled: design.same_filled,
-            samples: is_default,
             pages_in_order: match design.leaving {
                 Leaving::RawThenOldest => Pages::Compressed,
                 _ => Pages::All,

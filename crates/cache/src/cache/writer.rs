@@ -7,7 +7,9 @@
 
 use zpager_policy::StoreLayout;
 use zpager_pool::Space;
-use zpager_store::{BLOCK_BYTES, Batch, Behind, Blocks, CLUSTER_BYTES, Errno, Place, ReadBehind};
+use zpager_store::{
+    BLOCK_BYTES, Batch, Behind, Blocks, CLUSTER_BYTES, Errno, Place, ReadBehind, Seal,
+};
 
 use super::{Outgoing, SpillError, Store, bytes_mut};
 
@@ -15,6 +17,7 @@ use super::{Outgoing, SpillError, Store, bytes_mut};
 pub(super) struct Writer<S> {
     buffers: [S; 2],
     layout: StoreLayout,
+    seal: Seal<'static>,
     /// How much of each holds RAM.
     used_bytes: [usize; 2],
     /// Which is filled, or will be; the other one's write may go on.
@@ -31,10 +34,11 @@ pub(super) struct Writer<S> {
 
 impl<S: Space> Writer<S> {
     /// Each of the buffers is [`CLUSTER_BYTES`] long.
-    pub(super) fn new(buffers: [S; 2], layout: StoreLayout) -> Self {
+    pub(super) fn new(buffers: [S; 2], layout: StoreLayout, seal: Seal<'static>) -> Self {
         Writer {
             buffers,
             layout,
+            seal,
             used_bytes: [0; 2],
             filled: 0,
             open: None,
@@ -54,7 +58,7 @@ impl<S: Space> Writer<S> {
     /// Where in its cluster a record of `len` bytes begins that follows `used_bytes` of others.
     fn start(&self, used_bytes: usize, len: usize) -> usize {
         let next_block = used_bytes.next_multiple_of(BLOCK_BYTES);
-        let is_split = used_bytes + Place::record_bytes_of(len) > next_block;
+        let is_split = used_bytes + self.seal.record_bytes(len) > next_block;
         match self.layout {
             StoreLayout::Padded => next_block,
             StoreLayout::Blocks if is_split => next_block,
@@ -64,7 +68,7 @@ impl<S: Space> Writer<S> {
 
     /// Whether the open batch has room for a record of `len` bytes.
     pub(super) fn fits(&self, len: usize) -> bool {
-        let end_bytes = self.start(self.open_bytes(), len) + Place::record_bytes_of(len);
+        let end_bytes = self.start(self.open_bytes(), len) + self.seal.record_bytes(len);
         !self.is_sealed && end_bytes <= CLUSTER_BYTES
     }
 
@@ -156,8 +160,14 @@ impl<S: Space> Writer<S> {
     }
 
     /// Notes a page that left for the store.
-    pub(super) fn count_page(&mut self) {
+    pub(super) fn count_page(&mut self, place: Place) {
         self.outgoing.pages += 1;
+        self.outgoing.page_bytes += place.len();
+    }
+
+    /// Whether something was written since that was asked for.
+    pub(super) fn has_written(&self) -> bool {
+        self.outgoing.writes > 0
     }
 
     /// Where the store ends as far as this process knows.

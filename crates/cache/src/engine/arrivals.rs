@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 
+use zpager_codec::CodecId;
 use zpager_policy::{Ahead, Size, Window};
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
@@ -29,6 +30,8 @@ pub struct Came {
     pub heats: [u8; BATCH_PAGES],
     /// How many pages have left since the first of them did, if it is in the sample.
     distance: Option<u64>,
+    /// Whether that one lay in the store as it was.
+    is_raw: bool,
 }
 
 impl Came {
@@ -92,13 +95,15 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     pub fn swap_in(&mut self, page: PageNumber, pages: &mut [C::Page]) -> Result<Came, Lost> {
         let heats = self.heats(page, pages.len());
         let distance = self.sampler.distance(page);
+        let state = self.cache.index.get(page).state();
+        let is_raw = matches!(state, State::Spilled { codec: CodecId::Copy, .. });
         let list = self.cache.list(page);
         let reads = self.cache.swap_in(page, pages)?;
         if let Some(list) = list {
             self.read_list(list);
         }
         self.settle_lists();
-        Ok(Came { reads, heats, distance })
+        Ok(Came { reads, heats, distance, is_raw })
     }
 
     /// How hot the pages from `page` on are that are wanted again now.
@@ -118,7 +123,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Notes that [`Self::swap_in`] took `ticks`, with reads from the store.
     pub fn read_store(&mut self, came: &Came, ticks: u64) {
         if let Size::Split(split) = &mut self.size {
-            split.store_fault(came.distance, ticks);
+            split.store_fault(came.distance, came.is_raw, ticks);
         }
     }
 

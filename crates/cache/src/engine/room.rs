@@ -79,18 +79,14 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Notes that a page was read from the pool that was counted to `list`.
     pub(super) fn read_list(&mut self, list: List) {
         let Size::Adaptive(adaptive) = &mut self.size else { return };
-        let change = adaptive.read(list, self.cache.pool_bytes());
-        self.limit_pool(true);
-        if change == Change::Shrink {
-            self.shrink_bytes += self.cell_bytes;
+        if adaptive.read(list, self.cache.pool_bytes()) == Change::Shrink {
+            self.cells_to_free += 1;
         }
-        // A cell at a time would take a look at all cells for each, and a short write.
-        if self.shrink_bytes >= CLUSTER_BYTES {
-            self.shrink_bytes = 0;
-            if !self.cache.free_cells() {
-                // The next need for room is met by writing the oldest.
-                self.size.refused();
-            }
+        // One at a time would take a look at all cells for each.
+        if self.cells_to_free * self.cell_bytes >= CLUSTER_BYTES {
+            let freed = self.cache.free_cells() / self.cell_bytes;
+            let unfreed = core::mem::take(&mut self.cells_to_free).saturating_sub(freed);
+            adaptive.owe(unfreed * self.cache.mean_page_bytes());
         }
     }
 
@@ -106,6 +102,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     pub fn spill(&mut self) -> Written {
         let mut written = Written::NOTHING;
         self.clean(&mut written);
+        let payload_bytes = self.cache.payload_bytes();
         written.outcome = self.cache.spill();
         if written.outcome == Err(SpillError::Full) && self.clean(&mut written) {
             written.outcome = self.cache.spill();
@@ -119,7 +116,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         }
         match written.outcome {
             Ok(_) => {
-                self.size.spilled();
+                let released_bytes = payload_bytes.saturating_sub(self.cache.payload_bytes());
+                self.size.spilled(released_bytes, self.cache.pool_bytes());
                 self.limit_pool(true);
                 self.settle_lists();
             }
@@ -133,10 +131,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// After pages were swapped out, of which some may have left for the store at once: what went
     /// there, which is cleaned if much of it holds nothing any more.
     pub fn departed(&mut self) -> Written {
-        let mut written = Written { outgoing: self.cache.take_outgoing(), ..Written::NOTHING };
-        if written.outgoing.writes > 0 && self.clean(&mut written) {
-            written.outgoing.add(self.cache.take_outgoing());
+        let mut written = Written::NOTHING;
+        if self.cache.has_outgoing() {
+            self.clean(&mut written);
         }
+        written.outgoing = self.cache.take_outgoing();
         written
     }
 

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use zpager_cache::{
-    Cache, Coder, Departed, Engine, Entry, Leavers, PageNumber, Placed, Run, Store, Written,
+    Cache, Coder, Departed, Engine, Entry, Leavers, PageNumber, Placed, Run, SpillError, Store,
+    Written,
 };
 use zpager_policy::{Ahead, Design, SLOTS, Sample, Sampler, Shares, Step};
 use zpager_pool::Heap;
@@ -37,6 +38,8 @@ pub(crate) struct Counts {
     pub(crate) store_reads: u32,
     pub(crate) store_read_bytes: usize,
     pub(crate) spilled_pages: usize,
+    /// Times that the user was to be told of a full store.
+    pub(crate) full_reports: usize,
 }
 
 /// A coder of pages that can be compared.
@@ -228,6 +231,8 @@ impl<C: Kept> Driver<C> {
         self.counts.store_writes += written.outgoing.writes;
         self.counts.store_written_bytes += written.outgoing.bytes;
         self.counts.spilled_pages += written.outgoing.pages;
+        let told = written.outgoing.refused.or(written.outcome.err());
+        self.counts.full_reports += usize::from(told == Some(SpillError::Full));
         self.counts.store_reads += written.reads;
         self.counts.store_read_bytes += written.read_bytes;
         ticks
