@@ -36,6 +36,8 @@ pub struct Counters {
     pub store_written_bytes: AtomicU64,
     /// Bytes read from the store.
     pub store_read_bytes: AtomicU64,
+    /// How long the pages that left for the store were together, as they are kept there.
+    pub store_page_bytes: AtomicU64,
     /// Writes to the store.
     pub store_writes: AtomicU64,
     /// Reads from the store.
@@ -69,10 +71,13 @@ pub enum EventKind {
     /// An invariant does not hold; the program is ended before a wrong byte reaches it. The value is
     /// the line, the address the first eight letters of the file's name.
     InvariantBroken,
+    /// A write to one of several stores failed, and another one took over. The value is the error
+    /// number, the address the store's number, from 0.
+    StoreFailed,
 }
 
 /// Every kind, in the order of their numbers.
-pub const EVENT_KINDS: [EventKind; 8] = [
+pub const EVENT_KINDS: [EventKind; 9] = [
     EventKind::StoreWriteFailed,
     EventKind::StoreFull,
     EventKind::BudgetExceeded,
@@ -81,6 +86,7 @@ pub const EVENT_KINDS: [EventKind; 8] = [
     EventKind::NotManaged,
     EventKind::AgentFailed,
     EventKind::InvariantBroken,
+    EventKind::StoreFailed,
 ];
 
 /// One kind of event: how often, and the first time's particulars.

@@ -1,6 +1,7 @@
 //! What the `zpager` command and the agents inside the programs share: one
 //! mapping, [`Control`] and behind it [`Tables`], made by the command
-//! and mapped by every agent; and of a run that is recorded another, [`Ring`].
+//! and mapped by every agent; of a run that is recorded another, [`Ring`], and of one whose store is
+//! on another machine one that is shared with its helper too, [`Remote`].
 //!
 //! The command writes [`Settings`] before the first program starts; after that
 //! they never change. Everything else is atomics, each of which stands alone:
@@ -16,18 +17,20 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 mod counters;
 mod frames;
 mod processes;
+mod remote;
 mod ring;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, Frames, Holds, Left, Tables};
 pub use processes::{MAX_PROCESSES, ProcessSlot, Processes, Request};
+pub use remote::{Kind, Remote, RemoteCounts, Requests, Taken, Ticket};
 pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
 
 /// First word of [`Control`].
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 6;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -65,21 +68,58 @@ pub enum Entry {
 /// Words in which a design and its parameters travel.
 pub const DESIGN_WORDS: usize = 26;
 
+/// Stores of a run, at most.
+pub const STORES_MAX: usize = 8;
+
+/// One of a run's stores.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct StoreSettings {
+    /// How many bytes it may hold.
+    pub limit_bytes: u64,
+    /// Where in the file or device it begins, in bytes: a multiple of 4096.
+    pub start_bytes: u64,
+    /// The supervisor's descriptor of the file or device, or -1: there is no such store.
+    pub fd: i32,
+    /// It was opened for direct I/O: offsets, lengths and buffers are multiples of 4096.
+    pub direct: u8,
+}
+
+impl StoreSettings {
+    /// There is no such store.
+    pub const NONE: Self = StoreSettings { limit_bytes: 0, start_bytes: 0, fd: -1, direct: 0 };
+}
+
+/// The key of an encrypted store. Shown to nobody.
+#[repr(transparent)]
+#[derive(Clone, Copy, Default)]
+pub struct StoreKey(pub [u8; 32]);
+
+impl core::fmt::Debug for StoreKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("StoreKey(..)")
+    }
+}
+
 /// What the user asked for. Written before the first program starts.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// The physical bytes that resident pages, pools and zpager's own data may take together.
     pub budget_bytes: u64,
-    /// How many bytes the swap file may grow to; 0 without a store.
+    /// How many bytes all stores may hold in whole clusters, as the store crate counts them; 0
+    /// without a store.
     pub store_limit_bytes: u64,
+    /// The stores, the one that is filled first before the others.
+    pub stores: [StoreSettings; STORES_MAX],
     /// The design and its parameters, as the policy crate writes them.
     pub design: [u64; DESIGN_WORDS],
-    /// Process id of the supervising command; the store and the cluster map are
+    /// Process id of the supervising command; the stores and the cluster map are
     /// reached through its descriptors, `/proc/PID/fd/N`.
     pub supervisor_pid: i32,
-    /// The supervisor's descriptor of the swap file, or -1.
-    pub store_fd: i32,
+    /// The supervisor's descriptor of the [`Remote`] store's mapping, or -1. A store beside it has a
+    /// second copy of everything.
+    pub remote_fd: i32,
     /// The supervisor's descriptor of the cluster map, and the processes' references behind it, or -1.
     pub clusters_fd: i32,
     /// The supervisor's descriptor of the agent's own shared object.
@@ -90,8 +130,18 @@ pub struct Settings {
     pub from_start: u8,
     /// Lift pages by write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.
     pub lift_by_copy: u8,
-    /// The store was opened for direct I/O: offsets, lengths and buffers are multiples of 4096.
-    pub store_direct: u8,
+    /// Everything in the stores is encrypted, by `store_key`.
+    pub store_encrypt: u8,
+    /// This run's own; zero without encryption. In memory alone, which is how it gets to every
+    /// program of the run.
+    pub store_key: StoreKey,
+}
+
+impl Settings {
+    /// The stores that there are.
+    pub fn stores(&self) -> impl Iterator<Item = &StoreSettings> {
+        self.stores.iter().filter(|store| store.fd >= 0)
+    }
 }
 
 /// The shared mapping, and behind it [`Tables`].
@@ -137,6 +187,8 @@ pub struct Usage {
     pub metadata_bytes: AtomicU64,
     /// Managed address space.
     pub managed_bytes: AtomicU64,
+    /// Pages in the store.
+    pub stored_pages: AtomicU64,
     /// Highest sum of resident, pool and metadata bytes.
     pub peak_bytes: AtomicU64,
     /// Highest sum of `resident_bytes` and `shared_bytes`.
@@ -147,6 +199,8 @@ pub struct Usage {
     pub peak_metadata_bytes: AtomicU64,
     /// Highest `managed_bytes`.
     pub peak_managed_bytes: AtomicU64,
+    /// Highest `stored_pages`.
+    pub peak_stored_pages: AtomicU64,
 }
 
 impl Usage {
@@ -164,6 +218,7 @@ impl Usage {
             (&self.pool_bytes, &self.peak_pool_bytes),
             (&self.metadata_bytes, &self.peak_metadata_bytes),
             (&self.managed_bytes, &self.peak_managed_bytes),
+            (&self.stored_pages, &self.peak_stored_pages),
         ];
         for (now, peak) in pairs {
             raise(peak, now.load(Relaxed));

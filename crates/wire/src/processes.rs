@@ -40,6 +40,8 @@ pub struct ProcessSlot {
     pub metadata_bytes: AtomicU64,
     /// Share of `Usage::managed_bytes`.
     pub managed_bytes: AtomicU64,
+    /// Share of `Usage::stored_pages`.
+    pub stored_pages: AtomicU64,
     /// Counts up whenever this process wanted room and had nothing of its own to give.
     pub starved: AtomicU64,
     /// Set while the process notes what it holds of the store, by its place among the slots.
@@ -102,6 +104,7 @@ impl ProcessSlot {
             payload_bytes: AtomicU64::new(0),
             metadata_bytes: AtomicU64::new(0),
             managed_bytes: AtomicU64::new(0),
+            stored_pages: AtomicU64::new(0),
             starved: AtomicU64::new(0),
             has_noted: AtomicU32::new(0),
             is_lent: AtomicU32::new(0),
@@ -205,6 +208,7 @@ impl ProcessSlot {
             (&self.payload_bytes, &usage.payload_bytes),
             (&self.metadata_bytes, &usage.metadata_bytes),
             (&self.managed_bytes, &usage.managed_bytes),
+            (&self.stored_pages, &usage.stored_pages),
         ];
         for (share, sum) in pairs {
             sum.fetch_sub(share.swap(0, Relaxed), Relaxed);
