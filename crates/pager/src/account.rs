@@ -19,6 +19,7 @@ pub(crate) struct Published {
     payload_bytes: u64,
     metadata_bytes: u64,
     managed_bytes: u64,
+    stored_pages: u64,
 }
 
 /// What a forked child needs for a start.
@@ -45,6 +46,7 @@ impl Process {
             + self.regions.metadata_bytes()
             + self.threads.metadata_bytes()
             + self.incoming_pages_max * PAGE_BYTES
+            + self.spare_bytes()
             + if self.is_child { FIXED_BYTES_OF_CHILD } else { FIXED_BYTES }
     }
 
@@ -94,6 +96,7 @@ impl Process {
             payload_bytes: self.own_payload_bytes() as u64,
             metadata_bytes: self.metadata_bytes() as u64,
             managed_bytes: self.regions.page_count() * PAGE_BYTES as u64,
+            stored_pages: self.engine.cache.stored_pages() as u64,
         };
         let (was, slot, usage) = (self.published, self.slot, &self.control.usage);
         shift(was.resident_bytes, now.resident_bytes, &slot.resident_bytes, &usage.resident_bytes);
@@ -101,16 +104,23 @@ impl Process {
         shift(was.payload_bytes, now.payload_bytes, &slot.payload_bytes, &usage.payload_bytes);
         shift(was.metadata_bytes, now.metadata_bytes, &slot.metadata_bytes, &usage.metadata_bytes);
         shift(was.managed_bytes, now.managed_bytes, &slot.managed_bytes, &usage.managed_bytes);
+        shift(was.stored_pages, now.stored_pages, &slot.stored_pages, &usage.stored_pages);
         self.published = now;
+    }
+
+    /// Whether the processes of the run are few enough to have buffers each.
+    pub(crate) fn keeps_buffers(&self) -> bool {
+        self.control.processes.count() <= PROCESSES_FEW
     }
 
     /// Gives back the buffers that grew, where many processes would have one each.
     pub(crate) fn trim_buffers(&mut self) {
-        let are_few = self.control.processes.count() <= PROCESSES_FEW;
-        self.engine.cache.keep_buffers(are_few);
-        if are_few {
+        let keeps_buffers = self.keeps_buffers();
+        self.engine.cache.keep_buffers(keeps_buffers);
+        if keeps_buffers {
             return;
         }
+        self.drop_spares(self.spare_pages);
         self.flush_store();
         if self.incoming_pages_max > BUFFER_PAGES_MAX {
             self.incoming.release(0, self.incoming_pages_max * PAGE_BYTES);

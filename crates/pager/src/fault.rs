@@ -13,6 +13,7 @@ use zpager_wire::EventKind;
 use crate::account::count;
 use crate::process::{BATCH_PAGES, Lift, Process};
 use crate::regions::Pages;
+use crate::spares::Way;
 use crate::threads::Thread;
 
 /// Tries of a call that the kernel refuses because the memory map is changing.
@@ -74,20 +75,25 @@ impl Process {
             return self.bring_in_fresh(page, pages);
         }
         let began = self.engine.fault_began(ticks());
-        self.make_room(pages);
-        self.bring_in_swapped(page, pages, began)
+        let way = self.make_way(page, pages);
+        self.bring_in_swapped(page, pages, way, began)
     }
 
     fn bring_in_fresh(&mut self, page: u64, pages: usize) -> usize {
         count(&self.control.counters.fresh_faults, 1);
-        self.put(page, self.zeros.base(), pages, &[0; BATCH_PAGES]);
+        self.put(page, self.zeros.base(), &[0; BATCH_PAGES][..pages]);
         pages
     }
 
     /// `began` is [`zpager_cache::Engine::fault_began`] of the fault.
-    fn bring_in_swapped(&mut self, page: u64, pages: usize, began: u64) -> usize {
-        self.incoming_pages_max = self.incoming_pages_max.max(pages);
-        let incoming = &mut Self::pages_of(&self.incoming)[..pages];
+    fn bring_in_swapped(&mut self, page: u64, pages: usize, way: Way, began: u64) -> usize {
+        let incoming = match way {
+            Way::Spares => self.last_spares(pages),
+            Way::Copy => {
+                self.incoming_pages_max = self.incoming_pages_max.max(pages);
+                &mut Self::pages_of(&self.incoming)[..pages]
+            }
+        };
         let asked = ticks();
         let came = match self.engine.swap_in(page, incoming) {
             Ok(came) => came,
@@ -103,22 +109,21 @@ impl Process {
         count(&counters.swapped_in_pages, reads.pages);
         count(&counters.store_reads, reads.reads as usize);
         count(&counters.store_read_bytes, reads.read_bytes);
-        self.put(page, self.incoming.base(), reads.pages, &came.heats);
+        let heats = &came.heats[..reads.pages];
+        match way {
+            Way::Spares => self.put_spares(page, pages, heats),
+            Way::Copy => self.put(page, self.incoming.base(), heats),
+        }
         if !came.is_from_store() {
             self.engine.served(&came, began, ticks());
         }
         reads.pages
     }
 
-    /// Puts copies of `pages` pages from `source` in at `page`, and notes them as resident, as hot
-    /// as `heats` says.
-    pub(crate) fn put(
-        &mut self,
-        page: u64,
-        source: *const u8,
-        pages: usize,
-        heats: &[u8; BATCH_PAGES],
-    ) {
+    /// Puts copies of the pages from `source` on in at `page`, as many as there are `heats`, and
+    /// notes them as resident and as hot.
+    pub(crate) fn put(&mut self, page: u64, source: *const u8, heats: &[u8]) {
+        let pages = heats.len();
         let mut done = 0;
         let mut tries = 0;
         let mut most = pages;

@@ -11,6 +11,7 @@
 
 mod account;
 mod assembly;
+mod blocks;
 mod calls;
 mod fault;
 mod hold;
@@ -20,8 +21,10 @@ mod parked;
 mod process;
 mod record;
 mod regions;
+mod remote;
 mod sharing;
 mod signals;
+mod spares;
 mod spawn;
 mod start;
 mod stubs;

@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use zpager_pool::{Space, SpaceSource};
-use zpager_store::{Blocks, Errno};
+use zpager_store::{Blocks, Errno, Stores};
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::aio::Writes;
 use zpager_sys::file::Fd;
@@ -154,11 +154,20 @@ fn frame(word: u32) -> Option<Frame> {
     if word == OWN { None } else { Frame::from_raw(word) }
 }
 
-/// The run's swap file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SwapFile(pub(crate) Fd);
+/// The run's stores.
+pub(crate) type OwnStores = Stores<'static, SwapFile>;
 
-/// This process's writes to the swap file.
+const _: () = assert!(zpager_wire::STORES_MAX == zpager_store::STORES_MAX);
+
+/// A swap file, or the part of a block device that is one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SwapFile {
+    pub(crate) fd: Fd,
+    /// Where it begins.
+    pub(crate) start_bytes: u64,
+}
+
+/// This process's writes to swap files.
 static WRITES: Writes = Writes::new();
 
 impl SwapFile {
@@ -171,7 +180,7 @@ impl SwapFile {
 impl Blocks for SwapFile {
     unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
         // SAFETY: the caller's promise; one write goes on at a time.
-        match unsafe { WRITES.begin(self.0, offset_bytes, data) } {
+        match unsafe { WRITES.begin(self.fd, self.start_bytes + offset_bytes, data) } {
             Ok(goes_on) => Ok(goes_on),
             // Refused or failed: the plain way tells why, or does it.
             Err(_) => self.write_at(offset_bytes, data).map(|()| false),
@@ -181,7 +190,7 @@ impl Blocks for SwapFile {
         WRITES.settle().map_err(|error| Errno(error.0))
     }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
-        let outcome = self.0.write_all_at(offset_bytes, data);
+        let outcome = self.fd.write_all_at(self.start_bytes + offset_bytes, data);
         if outcome == Err(EFBIG) {
             // The limit of the program's files is ours too; its signal is not the program's concern.
             signal::discard(SIGXFSZ);
@@ -189,11 +198,11 @@ impl Blocks for SwapFile {
         outcome.map_err(|error| Errno(error.0))
     }
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
-        again(&READ_PAUSES_MS, || self.0.read_exact_at(offset_bytes, data))
-            .map_err(|error| Errno(error.0))
+        let at = self.start_bytes + offset_bytes;
+        again(&READ_PAUSES_MS, || self.fd.read_exact_at(at, data)).map_err(|error| Errno(error.0))
     }
     fn punch(&self, offset_bytes: u64, bytes: u64) {
-        self.0.punch(offset_bytes, bytes);
+        self.fd.punch(self.start_bytes + offset_bytes, bytes);
     }
 }
 

@@ -9,10 +9,11 @@ use zpager_sys::lock::Lock;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{Action, Mask, SIGNALS};
 use zpager_sys::userfaultfd::Userfaultfd;
-use zpager_wire::{Control, EventKind, ProcessSlot, Tables};
+use zpager_wire::{Control, EventKind, ProcessSlot, STORES_MAX, Tables};
 
 use crate::account::Published;
-use crate::own::{Own, SwapFile};
+use crate::blocks::AnyBlocks;
+use crate::own::Own;
 use crate::parked::Parked;
 use crate::record::Recorder;
 use crate::regions::Regions;
@@ -49,7 +50,7 @@ pub(crate) struct Process {
     pub(crate) uffd: Userfaultfd,
     pub(crate) lift: Lift,
     pub(crate) regions: Regions,
-    pub(crate) engine: Engine<Own, SwapFile>,
+    pub(crate) engine: Engine<Own, AnyBlocks>,
     pub(crate) threads: Threads,
     /// The run's shared pages.
     pub(crate) tables: Tables<'static>,
@@ -67,8 +68,10 @@ pub(crate) struct Process {
     /// It has its parent's descriptors, not copies of them (`CLONE_FILES`).
     pub(crate) shares_descriptors: bool,
     pub(crate) published: Published,
-    /// Pages on their way out; empty between swap-outs.
+    /// Pages on their way out, behind the spares that others of them left.
     pub(crate) staging: Mapping,
+    /// Pages in staging that are there and hold nothing.
+    pub(crate) spare_pages: usize,
     /// Pages on their way in.
     pub(crate) incoming: Mapping,
     /// Most pages that were ever on their way in.
@@ -88,8 +91,8 @@ pub(crate) struct Process {
     pub(crate) memory_files: [i32; MEMORY_FILES],
     /// Where the process's table of what it holds of the store is mapped.
     pub(crate) references_place: Option<Mapping>,
-    /// The store's descriptor, to be kept from the program.
-    pub(crate) store_fd: i32,
+    /// The stores' descriptors, to be kept from the program; -1 where there are none.
+    pub(crate) store_fds: [i32; STORES_MAX],
     /// Of a run that is recorded.
     pub(crate) recorder: Option<Recorder>,
 }
@@ -118,6 +121,6 @@ impl Process {
 
     /// Whether a descriptor is the pager's own.
     pub(crate) fn owns_descriptor(&self, fd: i32) -> bool {
-        fd >= 0 && (fd == self.uffd.fd().0 || fd == self.store_fd)
+        fd >= 0 && (fd == self.uffd.fd().0 || self.store_fds.contains(&fd))
     }
 }

@@ -27,8 +27,8 @@ use zpager_wire::{EventKind, ProcessSlot};
 
 use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
+use crate::blocks::AnyBlocks;
 use crate::hold::pages_of;
-use crate::own::SwapFile;
 use crate::parked::Parked;
 use crate::process::Process;
 use crate::regions::InChild;
@@ -209,6 +209,8 @@ impl Process {
             arguments[1] = 0;
         }
         self.make_room_bytes(CHILD_BYTES);
+        // The child would have them too, and neither could move them.
+        self.drop_spares(self.spare_pages);
         self.wait_for_room(CHILD_BYTES);
         // From here to the fork no page may leave.
         self.flush_store();
@@ -269,7 +271,7 @@ impl Process {
     /// Buffers of the pager are empty between two calls; the child's cost RAM once they are used.
     fn empty_buffers(&mut self) {
         self.engine.cache.become_copy();
-        SwapFile::become_copy();
+        AnyBlocks::become_copy();
         self.incoming.release(0, self.incoming.bytes());
         self.incoming_pages_max = 0;
     }

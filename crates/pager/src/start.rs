@@ -10,16 +10,19 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Rele
 
 use zpager_cache::{Cache, Engine, Store};
 use zpager_policy::{Design, SLOTS, Sample, Sampler};
-use zpager_store::{Clusters, References};
+use zpager_store::{Cipher, Clusters, References, Seal, Stores};
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
-use zpager_wire::{CONTROL_VARIABLE, Control, Entry, EventKind, ProcessSlot, Tables};
+use zpager_wire::{
+    CONTROL_VARIABLE, Control, Entry, EventKind, ProcessSlot, STORES_MAX, StoreKey, Tables,
+};
 
 use crate::account::{Published, count};
+use crate::blocks::AnyBlocks;
 use crate::hold::pages_of;
 use crate::maps::{self, Kind};
 use crate::own::{Own, SwapFile};
@@ -27,7 +30,9 @@ use crate::parked::Parked;
 use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, PROCESS, Process};
 use crate::record::Recorder;
 use crate::regions::Regions;
+use crate::remote::RemoteMemory;
 use crate::sharing::ACCOUNT;
+use crate::spares::STAGING_PAGES;
 use crate::spawn::claim_slot;
 use crate::threads::{Thread, Threads};
 use crate::unmanage::MANAGED_BYTES_MIN;
@@ -45,6 +50,9 @@ const STACK_ABOVE_BYTES: usize = 64 << 10;
 /// as much, and the blocks of the threads.
 const POOL_PART: usize = 32;
 const THREADS_PART: usize = 32;
+/// The numbers of the row of stores and of a server among what has one key.
+const LOCAL_STORES: u16 = 0;
+const REMOTE_STORE: u16 = 1;
 /// Mappings that are looked at one batch at a time.
 const LINES_MAX: usize = 64;
 
@@ -259,7 +267,9 @@ fn build(
     let chosen = zpager_policy::Settings::from_words(&settings.design).map_err(|_| EINVAL)?;
     let design = Design::new(&chosen, settings.budget_bytes as usize);
     let store = open_store(control)?;
-    let staging = Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?;
+    let store_fds =
+        store.as_ref().map_or([-1; STORES_MAX], |store| store.blocks.file_descriptors());
+    let staging = Mapping::reserve(STAGING_PAGES * PAGE_BYTES)?;
     let wanted = if settings.lift_by_copy != 0 { Lift::Copy } else { Lift::Move };
     let (uffd, lift) = register_staging(&staging, wanted)?;
     let hard_bytes = limits::hard_bytes().unwrap_or(u64::MAX) as usize;
@@ -296,6 +306,7 @@ fn build(
         incoming_pages_max: 0,
         published: Published::default(),
         staging,
+        spare_pages: 0,
         incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         actions: [signal::Action::default(); SIGNALS + 1],
@@ -304,7 +315,7 @@ fn build(
         fd_signals: 0,
         program_break: 0,
         memory_files: [-1; MEMORY_FILES],
-        store_fd: store.map_or(-1, |store| store.blocks.0.0),
+        store_fds,
         recorder,
     });
     Ok(())
@@ -326,22 +337,62 @@ fn register_staging(staging: &Mapping, wanted: Lift) -> Result<(Userfaultfd, Lif
     Ok((uffd, lift))
 }
 
-/// The run's swap file and the map of its clusters, by way of the supervisor's descriptors.
-fn open_store(control: &Control) -> Result<Option<Store<SwapFile>>, Errno> {
+/// What lies behind the run's store and the map of its clusters, by way of the supervisor's
+/// descriptors.
+fn open_store(control: &Control) -> Result<Option<Store<AnyBlocks>>, Errno> {
     let settings = &control.settings;
-    if settings.store_fd < 0 {
+    if settings.clusters_fd < 0 {
         return Ok(None);
     }
-    let direct = if settings.store_direct != 0 { nr::O_DIRECT } else { 0 };
-    let file = open_descriptor(settings.supervisor_pid, settings.store_fd, nr::O_RDWR | direct)?;
+    let mut files = [None; STORES_MAX];
+    for (file, store) in files.iter_mut().zip(settings.stores()) {
+        let direct = if store.direct != 0 { nr::O_DIRECT } else { 0 };
+        let fd = open_descriptor(settings.supervisor_pid, store.fd, nr::O_RDWR | direct)?;
+        let fd = limits::with_descriptors(|least| fd.moved_up(least));
+        *file = Some((store.limit_bytes, SwapFile { fd, start_bytes: store.start_bytes }));
+    }
+    let remote = open_remote(control)?;
     let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR)?;
     let length = Clusters::words_for(settings.store_limit_bytes);
     let base = map.map_shared(length * size_of::<AtomicU64>())?;
     map.close();
     // SAFETY: the supervisor made the map of so many words; they are only ever used as atomics.
     let words: &'static [AtomicU64] = unsafe { core::slice::from_raw_parts(base.cast(), length) };
-    let blocks = SwapFile(limits::with_descriptors(|least| file.moved_up(least)));
-    Ok(Some(Store { blocks, clusters: Clusters::new(words) }))
+    let number = if remote.is_some() { REMOTE_STORE } else { LOCAL_STORES };
+    let seal = match settings.store_encrypt {
+        0 => Seal::Checksum,
+        _ => Seal::Cipher(make_cipher(&settings.store_key, number)?),
+    };
+    let clusters = Clusters::new(words).with_seal(seal);
+    let mut files = files.into_iter().flatten();
+    let blocks = match remote {
+        None => AnyBlocks::Local(Stores::new(clusters, files)),
+        Some(remote) => AnyBlocks::Remote(remote, files.next().map(|(_, mirror)| mirror)),
+    };
+    Ok(Some(Store { blocks, clusters }))
+}
+
+/// What encrypts, in memory of its own that is never given back.
+fn make_cipher(key: &StoreKey, store: u16) -> Result<&'static Cipher, Errno> {
+    let place = Mapping::reserve(size_of::<Cipher>())?.base().cast::<Cipher>();
+    // SAFETY: the mapping is that long, aligned to a page, and used for this alone.
+    Ok(unsafe {
+        place.write(Cipher::new(&key.0, store));
+        &*place
+    })
+}
+
+/// A server's memory, if that is the run's store.
+fn open_remote(control: &Control) -> Result<Option<RemoteMemory>, Errno> {
+    let settings = &control.settings;
+    if settings.remote_fd < 0 {
+        return Ok(None);
+    }
+    let file = open_descriptor(settings.supervisor_pid, settings.remote_fd, nr::O_RDWR)?;
+    // SAFETY: the supervisor made the file for this.
+    let remote = unsafe { RemoteMemory::open(file) };
+    file.close();
+    remote.map(Some)
 }
 
 /// The table behind that map in which the process of a slot notes what it holds of the store, mapped

@@ -16,6 +16,7 @@ use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_wire::{EventKind, Frame, Frames};
 
 use crate::account::count;
+use crate::blocks::AnyBlocks;
 use crate::fault::TRIES_MAX;
 use crate::process::{BATCH_PAGES, Lift, Process};
 use crate::regions::{Region, Regions};
@@ -99,6 +100,12 @@ impl Process {
     }
 
     pub(crate) fn make_room_bytes(&mut self, bytes: i64) {
+        self.find_room(bytes);
+        self.give_spares(bytes);
+    }
+
+    /// Makes room, of which a part may be spares.
+    pub(crate) fn find_room(&mut self, bytes: i64) {
         if self.give_until(bytes) || self.bury_children() && self.give_until(bytes) {
             return;
         }
@@ -121,6 +128,7 @@ impl Process {
     /// Gives pages that relatives have too, while they do the same; true once there is room.
     fn share_out(&mut self, bytes: i64) -> bool {
         let few = self.holders_few();
+        self.drop_spares(self.spare_pages);
         self.bury_relatives();
         if self.give_until(bytes) {
             return true;
@@ -139,12 +147,12 @@ impl Process {
         self.engine.cache.has_store() && self.give_shared(u32::MAX) && self.give_until(bytes)
     }
 
-    /// Gives what this process can until there is room; false when that is not enough.
+    /// Gives what this process can until there is room, spares included; false when that is not enough.
     fn give_until(&mut self, bytes: i64) -> bool {
         let mut futile = 0;
         for _ in 0..STEPS_MAX {
             self.publish();
-            if self.room_bytes() >= bytes {
+            if self.room_bytes() + self.spare_bytes() as i64 >= bytes {
                 return true;
             }
             let gave = self.give() || self.claim_all() > 0;
@@ -217,11 +225,16 @@ impl Process {
     fn count_written(&self, written: &Written) {
         let counters = &self.control.counters;
         count(&counters.spilled_pages, written.outgoing.pages);
+        count(&counters.store_page_bytes, written.outgoing.page_bytes);
         count(&counters.store_writes, written.outgoing.writes);
         count(&counters.store_written_bytes, written.outgoing.bytes);
         count(&counters.store_reads, written.reads as usize);
         count(&counters.store_read_bytes, written.read_bytes);
         counters.store_file_bytes.fetch_max(written.outgoing.end_bytes, Relaxed);
+        let blocks = self.engine.cache.store_blocks();
+        if let Some((store, error)) = blocks.and_then(AnyBlocks::take_failure) {
+            self.note(EventKind::StoreFailed, error.0 as u64, store as u64);
+        }
         match written.outgoing.refused.or(written.outcome.err()) {
             Some(SpillError::Full) => self.note(EventKind::StoreFull, 0, 0),
             Some(SpillError::Io(error)) => {
@@ -233,6 +246,7 @@ impl Process {
 
     /// Swaps out a batch of pages; gives how many.
     fn swap_out(&mut self, pages: Whose) -> usize {
+        self.limit_spares();
         let mut victims = [0; LIFT_PAGES];
         let view = View {
             regions: &self.regions,
@@ -262,8 +276,8 @@ impl Process {
         count_lifted
     }
 
-    /// Lifts neighbouring pages of one region into staging from place `staged`
-    /// on; writes those that came to `lifted` and gives how many.
+    /// Lifts neighbouring pages of one region into staging, `staged` places behind the spares;
+    /// writes those that came to `lifted` and gives how many.
     pub(crate) fn lift_run(
         &mut self,
         region: &Region,
@@ -280,13 +294,17 @@ impl Process {
         let mut tries = 0;
         while done < pages.len() {
             let source = pages[done] as usize * PAGE_BYTES;
-            let target = self.staging.start() + (staged + came) * PAGE_BYTES;
+            let target = self.staging.start() + (self.spare_pages + staged + came) * PAGE_BYTES;
             let bytes = (pages.len() - done) * PAGE_BYTES;
             // SAFETY: staging is empty from there on; until the page is put back, a fault on it waits for the lock.
             let moved = unsafe { self.uffd.move_pages(target, source, bytes) };
             let arrived = match moved {
                 Ok(moved_bytes) if moved_bytes == bytes => bytes / PAGE_BYTES,
-                _ => arrived_pages(target, bytes / PAGE_BYTES),
+                // When it has to wait for a page, Linux 6.18 moves what follows without counting it, and
+                // then stumbles over it: mm/userfaultfd.c, `move_pages`, keeps the error of the attempt before.
+                _ => (0..bytes / PAGE_BYTES)
+                    .take_while(|at| is_there(target + at * PAGE_BYTES))
+                    .count(),
             };
             if arrived > 0 {
                 lifted[came..came + arrived].copy_from_slice(&pages[done..done + arrived]);
@@ -341,7 +359,8 @@ impl Process {
             pages.iter().for_each(|&page| self.rejuvenate(page));
             return 0;
         }
-        let target = self.staging.start() + staged * PAGE_BYTES;
+        let offset_bytes = (self.spare_pages + staged) * PAGE_BYTES;
+        let target = self.staging.start() + offset_bytes;
         // Twice there for a moment.
         self.control.usage.note_peak(bytes as u64);
         // SAFETY: the source is resident, readable and cannot be written while the lock is held;
@@ -352,7 +371,7 @@ impl Process {
         };
         if !dropped {
             // Locked memory, or none to copy to: it stays.
-            self.staging.release(staged * PAGE_BYTES, bytes);
+            self.staging.release(offset_bytes, bytes);
             if !is_shared {
                 let _ = self.uffd.write_protect(source, bytes, false);
             }
@@ -369,9 +388,9 @@ impl Process {
         self.engine.rejuvenate(page, frame);
     }
 
-    /// Hands the pages in staging to the cache and empties staging.
+    /// Hands the pages in staging to the cache; what they were becomes spares.
     pub(crate) fn store_lifted(&mut self, lifted: &[u64]) {
-        let staging = Self::pages_of(&self.staging);
+        let staging = &Self::pages_of(&self.staging)[self.spare_pages..];
         let counters = &self.control.counters;
         let mut departed = Departed::default();
         for (place, &page) in lifted.iter().enumerate() {
@@ -384,7 +403,7 @@ impl Process {
             if placed == Placed::NoRoom {
                 let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
                 debug_assert!(emptied, "clearing needs no room");
-                self.put(page, staging[place].0.as_ptr(), 1, &[heat; BATCH_PAGES]);
+                self.put(page, staging[place].0.as_ptr(), &[heat]);
             } else {
                 self.record_left(page, &staging[place]);
             }
@@ -394,9 +413,7 @@ impl Process {
         count(&counters.incompressible_pages, departed.incompressible);
         count(&counters.original_bytes, departed.compressed * PAGE_BYTES);
         count(&counters.compressed_bytes, departed.compressed_bytes);
-        if !lifted.is_empty() {
-            self.staging.release(0, lifted.len() * PAGE_BYTES);
-        }
+        self.become_spares(lifted.len());
         // Pages that do not shrink have left already.
         let written = self.engine.departed();
         self.count_written(&written);
@@ -410,21 +427,17 @@ impl Process {
         while !self.give_until(bytes) && turns < TURNS_MAX && self.give_shared(self.holders_few()) {
             turns += 1;
         }
+        self.give_spares(bytes);
         self.slot.give_back.store(0, Relaxed);
     }
 }
 
-/// How many of `most` pages from `target` on are there, whatever `UFFDIO_MOVE` says.
-///
-/// When it has to wait for a page, Linux 6.18 moves what follows without counting it, and then
-/// stumbles over it: mm/userfaultfd.c, `move_pages`, keeps the error of the attempt before.
-fn arrived_pages(target: usize, most: usize) -> usize {
-    let is_there = |at: &usize| {
-        let arguments = [target + at * PAGE_BYTES, PAGE_BYTES, nr::MADV_POPULATE_READ as usize];
-        // SAFETY: only reads; unlike mincore(2) it also finds what the kernel has swapped out.
-        unsafe { checked(nr::__NR_madvise, arguments) }.is_ok()
-    };
-    (0..most).take_while(is_there).count()
+/// Whether there is a page at `address`, which is registered; it may be one that the kernel has
+/// swapped out, which mincore(2) would not find.
+pub(crate) fn is_there(address: usize) -> bool {
+    let arguments = [address, PAGE_BYTES, nr::MADV_POPULATE_READ as usize];
+    // SAFETY: only reads.
+    unsafe { checked(nr::__NR_madvise, arguments) }.is_ok()
 }
 
 /// How many of `victims` are neighbours within the first one's region.

@@ -232,6 +232,11 @@ impl Threads {
         buried
     }
 
+    /// Whether there has never been a second one.
+    pub(crate) fn was_always_one(&self) -> bool {
+        self.count <= 1
+    }
+
     /// Whether no other thread is in use, or may come to be.
     pub(crate) fn is_alone(&self, thread: &Thread) -> bool {
         (0..self.count).all(|at| {

@@ -6,6 +6,8 @@
 use zpager_sys::Errno;
 use zpager_sys::syscall::{self, nr};
 
+use zpager_wire::STORES_MAX;
+
 use super::Outcome;
 use crate::process::Process;
 
@@ -36,7 +38,11 @@ impl Process {
     /// Closes around the pager's own descriptors.
     pub(super) fn close_range(&mut self, first: usize, last: usize, flags: usize) -> Outcome {
         let (first, last) = (first as u32 as usize, last as u32 as usize);
-        let mut ours = [self.uffd.fd().0, self.store_fd].map(|fd| fd as u32 as usize);
+        let mut ours = [usize::MAX; 1 + STORES_MAX];
+        let fds = [self.uffd.fd().0].into_iter().chain(self.store_fds);
+        for (own, fd) in ours.iter_mut().zip(fds) {
+            *own = fd as u32 as usize;
+        }
         ours.sort_unstable();
         if !ours.iter().any(|fd| (first..=last).contains(fd)) || first > last {
             return Outcome::GoOn;

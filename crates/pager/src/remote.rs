@@ -1,0 +1,91 @@
+//! Spilled pages in the memory of another machine, by way of the run's helper.
+//!
+//! Source: [`zpager_wire::Requests`]. A write goes on while the program does; a read waits for the
+//! server as long as the run's patience allows, since the page is lost otherwise.
+//!
+//! Bad for: programs that wait for many pages one after the other, each of which takes the network's
+//! time to come.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use zpager_store::{Blocks, CLUSTER_BYTES, Errno};
+use zpager_sys::file::Fd;
+use zpager_sys::process;
+use zpager_wire::{Remote, Requests, Ticket};
+
+/// The write of this process that goes on, by its number.
+static WRITE: AtomicU32 = AtomicU32::new(0);
+
+/// The clusters of a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RemoteMemory {
+    requests: Requests<'static>,
+}
+
+impl RemoteMemory {
+    /// Those that are asked for in the mapping of `file`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Safety
+    /// The file is what the command has made for this.
+    pub(crate) unsafe fn open(file: Fd) -> Result<Self, zpager_sys::Errno> {
+        let base = file.map_shared(file.length_bytes()?)?;
+        // SAFETY: the command has made the mapping that long and written its start; it stays.
+        let requests = unsafe { Requests::behind(&*base.cast::<Remote>()) };
+        // Left by the program that this process was before.
+        let pid = process::pid();
+        requests.free_all_of(|owner| owner == pid);
+        Ok(RemoteMemory { requests })
+    }
+
+    /// In a forked child: no write goes on.
+    pub(crate) fn become_copy() {
+        WRITE.store(0, Relaxed);
+    }
+
+    /// Reads as [`Blocks::read_at`] for one who has another copy.
+    pub(crate) fn read_if_up(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        let (cluster, start) = place(offset_bytes);
+        errno(self.requests.read_if_up(process::pid(), cluster, start, data))
+    }
+}
+
+impl Blocks for RemoteMemory {
+    unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
+        let (cluster, _) = place(offset_bytes);
+        let ticket = errno(self.requests.begin_write(process::pid(), cluster, data))?;
+        WRITE.store(ticket.raw(), Relaxed);
+        Ok(true)
+    }
+    fn settle(&self) -> Result<(), Errno> {
+        match Ticket::from_raw(WRITE.swap(0, Relaxed)) {
+            Some(ticket) => errno(self.requests.settle(process::pid(), ticket)),
+            None => Ok(()),
+        }
+    }
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
+        // SAFETY: the data are copied before the call returns.
+        unsafe { self.begin_write(offset_bytes, data) }?;
+        self.settle()
+    }
+    fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        let (cluster, start) = place(offset_bytes);
+        errno(self.requests.read(process::pid(), cluster, start, data))
+    }
+    fn punch(&self, offset_bytes: u64, _bytes: u64) {
+        // A cluster is given back as a whole.
+        self.requests.discard(place(offset_bytes).0);
+    }
+}
+
+/// The cluster, and where in it.
+fn place(offset_bytes: u64) -> (u32, usize) {
+    let cluster_bytes = CLUSTER_BYTES as u64;
+    ((offset_bytes / cluster_bytes) as u32, (offset_bytes % cluster_bytes) as usize)
+}
+
+fn errno<T>(outcome: Result<T, zpager_sys::Errno>) -> Result<T, Errno> {
+    outcome.map_err(|error| Errno(error.0))
+}
