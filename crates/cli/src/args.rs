@@ -1,7 +1,7 @@
 //! The command line: what may be written, and nothing about whether it makes sense.
 //!
-//! Values stay text here; [`crate::run`], [`crate::codecs`], [`crate::designs`], [`crate::sim`] and
-//! [`crate::trace`] check them, so that every message about them has one form.
+//! Values stay text here; [`crate::run`], [`crate::codecs`], [`crate::designs`], [`crate::device`],
+//! [`crate::sim`] and [`crate::trace`] check them, so that every message about them has one form.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,10 +25,14 @@ pub(crate) enum Action {
     Codecs(CodecsArguments),
     /// List the designs and what can be set of them.
     Designs(DesignsArguments),
+    /// Serve a block device, or speak with whoever serves one.
+    Device(DeviceCommand),
     /// Replay a trace through designs.
     Sim(SimArguments),
     /// Record a program's page references.
     Trace(TraceArguments),
+    /// Keep a run's pages on another machine: started by the command itself.
+    RemoteHelper,
 }
 
 /// Compressed swap for Linux in user space.
@@ -45,8 +49,11 @@ enum Command {
     Bench(BenchCommand),
     Codecs(CodecsArguments),
     Designs(DesignsArguments),
+    Device(DeviceArguments),
     Sim(SimArguments),
     Trace(TraceArguments),
+    #[command(hide = true)]
+    RemoteHelper,
 }
 
 /// Run an unmodified program inside a fixed amount of memory.
@@ -63,14 +70,34 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "SIZE|auto", default_value = "auto", allow_hyphen_values = true)]
     pub(crate) memory: String,
 
-    /// Directory of the swap file, or `none` to keep everything in RAM
+    /// Directories for swap files and block devices, separated by commas, each followed by
+    /// `:prio=N` and `:size=SIZE` if wanted; or the address of a Redis or Valkey server that keeps
+    /// the pages instead, such as redis://HOST; or `none` to keep everything in RAM
     /// [default: $ZPAGER_STORE or /var/tmp]
-    #[arg(long, value_name = "DIR|none")]
+    #[arg(long, value_name = "DIR,...|ADDRESS|none")]
     pub(crate) store: Option<PathBuf>,
 
-    /// How large the swap file may grow [default: nine tenths of the free space, at most 1T]
+    /// With a server: a directory for a second copy of the pages, for when it fails
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store_mirror: Option<PathBuf>,
+
+    /// With a server: how many seconds a page is waited for [default: 10]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub(crate) store_timeout: Option<String>,
+
+    /// With a server: do not encrypt what goes there
+    #[arg(long)]
+    pub(crate) store_plain: bool,
+
+    /// How much each may hold that has no size [default: nine tenths of the free space, at most
+    /// 1T; all of a device]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) store_size: Option<String>,
+
+    /// Encrypt what goes to swap files and devices, as to a server it always is, with a key that is
+    /// made for this run and never written
+    #[arg(long)]
+    pub(crate) store_encrypt: bool,
 
     /// How pages are kept; `zpager designs` lists what there is
     #[arg(long, value_name = "NAME", default_value = "default")]
@@ -155,6 +182,126 @@ pub(crate) struct DesignsArguments {
     /// Write what is listed to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+/// A compressed block device for the whole machine to swap to.
+///
+/// Its server speaks the NBD protocol: nbd-client attaches it to the kernel, QEMU and others open it
+/// as it is. The exit status is 0 when it was stopped or what was asked for was done, 125 when not.
+#[derive(Debug, Args)]
+pub(crate) struct DeviceArguments {
+    #[command(subcommand)]
+    pub(crate) command: DeviceCommand,
+}
+
+/// What is wanted of a device.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeviceCommand {
+    Serve(ServeArguments),
+    Status(StatusArguments),
+    Set(SetArguments),
+    Stop(StopArguments),
+}
+
+/// Serve a device until it is stopped.
+///
+/// Blocks are compressed and kept in RAM, and what does not fit there goes, still compressed, to an
+/// unlinked swap file. Nothing outlives the server: it is a device to swap to, and is all zeros when
+/// it is started again. A write for which there is no room fails with ENOSPC.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// Size of the device, a multiple of 4096, such as 16G; more than memory and store hold is fine
+    /// as far as the data shrink
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) size: String,
+
+    /// Physical memory for compressed blocks, tables and buffers together, at least 8M
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) memory: String,
+
+    /// Directory of the swap file, or `none` to keep everything in RAM
+    /// [default: $ZPAGER_STORE or /var/tmp]
+    #[arg(long, value_name = "DIR|none")]
+    pub(crate) store: Option<PathBuf>,
+
+    /// How large the swap file may grow [default: nine tenths of the free space, at most 1T]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) store_size: Option<String>,
+
+    /// How blocks are kept; `zpager designs` lists what there is
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) design: String,
+
+    /// Set a parameter of the design, such as hp.share=90%; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// What compresses the blocks [default: the design's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) codec: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
+
+    /// Let clients connect at this TCP address, a loopback one such as 127.0.0.1:10809, instead of
+    /// the Unix socket; every user of the machine can
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<String>,
+
+    /// The name by which clients may ask for the device
+    #[arg(long, value_name = "NAME", default_value = "zpager")]
+    pub(crate) export: String,
+
+    /// Print no warnings
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+/// Where a device is served.
+#[derive(Debug, Args)]
+pub(crate) struct PlaceArguments {
+    /// The Unix socket, in a directory that only its owner can reach
+    /// [default: /run/zpager/device.sock, of ordinary users $XDG_RUNTIME_DIR/zpager/device.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// Tell what a device holds and has done.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArguments {
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
+
+    /// As JSON
+    #[arg(long, conflicts_with = "prometheus")]
+    pub(crate) json: bool,
+
+    /// In Prometheus' text format
+    #[arg(long)]
+    pub(crate) prometheus: bool,
+}
+
+/// Change a device that is served.
+#[derive(Debug, Args)]
+#[command(override_usage = "zpager device set [--socket PATH] memory=SIZE")]
+pub(crate) struct SetArguments {
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
+
+    /// What to change: memory=SIZE; what does not fit any more goes to the swap file first
+    #[arg(value_name = "NAME=VALUE", required = true)]
+    pub(crate) change: String,
+}
+
+/// Stop the server of a device that nobody uses any more.
+#[derive(Debug, Args)]
+pub(crate) struct StopArguments {
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
+
+    /// Also while clients use it, which lose what they swapped out
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Replay a trace through designs, in modelled time.
@@ -262,8 +409,12 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action,
         Ok(Arguments { command: Command::Bench(command) }) => Ok(Action::Bench(command)),
         Ok(Arguments { command: Command::Codecs(arguments) }) => Ok(Action::Codecs(arguments)),
         Ok(Arguments { command: Command::Designs(arguments) }) => Ok(Action::Designs(arguments)),
+        Ok(Arguments { command: Command::Device(arguments) }) => {
+            Ok(Action::Device(arguments.command))
+        }
         Ok(Arguments { command: Command::Sim(arguments) }) => Ok(Action::Sim(arguments)),
         Ok(Arguments { command: Command::Trace(arguments) }) => Ok(Action::Trace(arguments)),
+        Ok(Arguments { command: Command::RemoteHelper }) => Ok(Action::RemoteHelper),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Action::Show(error.render().to_string()))
@@ -275,16 +426,30 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action,
 
 /// Makes one line of the parser's several.
 fn failure_of(error: &clap::Error, command: Option<&str>) -> Failure {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        && command == Some("device")
+    {
+        return Failure::own(
+            "no command: one is `zpager device serve --size SIZE --memory SIZE`; see `zpager device \
+             --help`",
+        );
+    }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Failure::own(
             "no command: one is `zpager run -- PROGRAM ARGS...`; see `zpager --help`",
         );
     }
     let text = error.render().to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let what = first.strip_prefix("error: ").unwrap_or(first);
+    // What is missing stands on lines of its own.
+    let lines: Vec<&str> =
+        text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let joined = lines.join(" ");
+    let what = joined.strip_prefix("error: ").unwrap_or(&joined);
     match command.filter(|command| WITH_STATUS_2.contains(command)) {
         Some(command) => Failure::arguments(format!("{what}; see `zpager {command} --help`")),
+        None if command == Some("device") => {
+            Failure::own(format!("{what}; see `zpager device --help`"))
+        }
         None => Failure::own(format!("{what}; see `zpager --help` and `zpager run --help`")),
     }
 }

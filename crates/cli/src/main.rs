@@ -9,6 +9,7 @@ compile_error!("zpager runs on Linux on x86-64");
 mod args;
 mod codecs;
 mod designs;
+mod device;
 mod failure;
 mod picture;
 mod run;
@@ -33,8 +34,10 @@ fn main() -> ExitCode {
         Ok(Action::Bench(command)) => Ok(zpager_bench::main(command)),
         Ok(Action::Codecs(arguments)) => codecs::main(arguments),
         Ok(Action::Designs(arguments)) => designs::main(arguments),
+        Ok(Action::Device(command)) => device::main(command),
         Ok(Action::Sim(arguments)) => sim::main(arguments),
         Ok(Action::Trace(arguments)) => trace::main(arguments),
+        Ok(Action::RemoteHelper) => run::remote_helper::main(),
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| failure.report())

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::failure::{Failure, OrFail};
@@ -37,6 +37,32 @@ impl<T> Shared<T> {
             .or_fail(format_args!("making the shared {what}"))?;
         rustix::fs::ftruncate(&memory, length_bytes as u64)
             .or_fail(format_args!("sizing the shared {what}"))?;
+        let shared = Self::map(memory, length_bytes, what)?;
+        // SAFETY: the mapping is writable, page-aligned and long enough, by the assertion, and nobody
+        // else has it yet.
+        unsafe { shared.mapped.write(value) };
+        Ok(shared)
+    }
+
+    /// Maps what another process of this run has made so, which it has at `path`.
+    ///
+    /// # Errors
+    /// It is not there, or too short.
+    ///
+    /// # Safety
+    /// A `T` was written there by [`Shared::new`].
+    pub(crate) unsafe fn open(path: &str, what: &str) -> Result<Self, Failure> {
+        let opening = || format!("opening the shared {what}");
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let memory = rustix::fs::open(path, flags, Mode::empty()).or_fail(opening())?;
+        let length_bytes = rustix::fs::fstat(&memory).or_fail(opening())?.st_size as usize;
+        match length_bytes >= size_of::<T>() {
+            true => Self::map(memory, length_bytes, what),
+            false => Err(Failure::own(format!("{}: it is too short", opening()))),
+        }
+    }
+
+    fn map(memory: OwnedFd, length_bytes: usize, what: &str) -> Result<Self, Failure> {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let address = unsafe {
             rustix::mm::mmap(
@@ -50,9 +76,6 @@ impl<T> Shared<T> {
         }
         .or_fail(format_args!("mapping the shared {what}"))?;
         let mapped = NonNull::new(address.cast::<T>()).expect("mmap gives no null");
-        // SAFETY: the mapping is writable, page-aligned and long enough, by the assertion, and nobody
-        // else has it yet.
-        unsafe { mapped.write(value) };
         Ok(Shared { mapped, length_bytes, memory })
     }
 }

@@ -3,14 +3,18 @@
 //! Checks that need no file come first, so that a slip of the pen is told at once.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use zpager_policy::{Design, Settings};
+use zpager_remote::{Server, is_address};
 
 use super::program::Program;
 use super::stats_file;
+use super::stores::choice::{self, ServerChoice, StoreChoice};
 use crate::args::RunArguments;
-use crate::designs::choice;
+use crate::designs::choice as design_choice;
 use crate::failure::Failure;
 use crate::size;
 
@@ -20,7 +24,7 @@ pub(crate) const MIN_BUDGET_BYTES: u64 = 8 << 20;
 /// The most of a budget that may belong to a pool of fixed size.
 const POOL_PERCENT_MAX: u64 = 90;
 
-/// The smallest limit of a swap file that is worth a file.
+/// The smallest store that is worth one.
 pub(crate) const MIN_STORE_BYTES: u64 = 1 << 20;
 
 /// The environment that `zpager run` looks at.
@@ -66,16 +70,9 @@ pub(crate) enum Memory {
     Auto,
 }
 
-/// Where spilled pages go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum StoreChoice {
-    /// Nowhere.
-    None,
-    /// To this directory, which the user named.
-    Directory(PathBuf),
-    /// To the first of these that is on a disk and can be written.
-    FirstOf(Vec<PathBuf>),
-}
+/// Bounds of the time that a page is waited for.
+const PATIENCE_SECONDS: RangeInclusive<f64> = 0.1..=3600.0;
+const PATIENCE_DEFAULT: &str = "10";
 
 /// A run of which everything was checked that can be checked without starting anything.
 #[derive(Debug)]
@@ -84,8 +81,11 @@ pub(crate) struct Configuration {
     pub(crate) memory: Memory,
     /// Where spilled pages go.
     pub(crate) store: StoreChoice,
-    /// How large the swap file may grow; `None` leaves it to the file system.
+    /// How much a store may hold about which nothing else is said; `None` leaves it to the file
+    /// system or device.
     pub(crate) store_limit_bytes: Option<u64>,
+    /// Whether what goes there is encrypted.
+    pub(crate) store_encrypt: bool,
     /// The design and its parameters.
     pub(crate) design: Settings,
     /// The file of statistics.
@@ -111,7 +111,15 @@ impl Configuration {
     ) -> Result<Self, Failure> {
         let memory = check_memory(&arguments.memory)?;
         let design = check_design(&arguments)?;
-        let store = choose_store(arguments.store, environment);
+        let server = server_address(&arguments, environment);
+        let store = match &server {
+            Some(address) => StoreChoice::Server(check_server(address, &arguments)?),
+            None => {
+                check_no_server(&arguments)?;
+                choose_store(arguments.store, environment)?
+            }
+        };
+        let check_store_size = |text: &str| choice::check_limit("--store-size", text);
         let store_limit_bytes =
             arguments.store_size.as_deref().map(check_store_size).transpose()?;
         arguments.stats.as_deref().map(check_stats).transpose()?;
@@ -120,6 +128,7 @@ impl Configuration {
             memory,
             store,
             store_limit_bytes,
+            store_encrypt: arguments.store_encrypt || server.is_some() && !arguments.store_plain,
             design,
             stats: arguments.stats,
             quiet: arguments.quiet,
@@ -154,26 +163,18 @@ pub(crate) fn check_budget(bytes: u64) -> Result<(), Failure> {
     )))
 }
 
-fn check_store_size(text: &str) -> Result<u64, Failure> {
-    let bytes = parse_size("--store-size", text)?;
-    if bytes >= MIN_STORE_BYTES {
-        return Ok(bytes);
-    }
-    Err(Failure::own(format!(
-        "a swap file of {} is too small: give --store-size at least {}, or --store none",
-        size::display(bytes),
-        size::display(MIN_STORE_BYTES)
-    )))
-}
-
-fn parse_size(flag: &str, text: &str) -> Result<u64, Failure> {
+/// The bytes of a size that `flag` was given.
+///
+/// # Errors
+/// It is no size.
+pub(crate) fn parse_size(flag: &str, text: &str) -> Result<u64, Failure> {
     size::parse(text)
         .ok_or_else(|| Failure::own(format!("{flag} {text}: not a size: {}", size::EXPECTED)))
 }
 
 fn check_design(arguments: &RunArguments) -> Result<Settings, Failure> {
-    let id = choice::design("--design", &arguments.design).map_err(Failure::own)?;
-    let settings = choice::settings(id, &arguments.set, arguments.codec.as_deref());
+    let id = design_choice::design("--design", &arguments.design).map_err(Failure::own)?;
+    let settings = design_choice::settings(id, &arguments.set, arguments.codec.as_deref());
     settings.map_err(Failure::own)
 }
 
@@ -196,14 +197,59 @@ pub(crate) fn check_pool(settings: &Settings, budget_bytes: u64) -> Result<(), F
     )))
 }
 
-fn choose_store(flag: Option<PathBuf>, environment: &Environment) -> StoreChoice {
+/// The address of a server, if that is what pages go to.
+fn server_address(arguments: &RunArguments, environment: &Environment) -> Option<String> {
+    let flag = arguments.store.as_ref().map(|name| name.as_os_str());
+    let named = flag.or(environment.store.as_deref())?.to_str()?;
+    (is_address(named) && !named.contains(',')).then(|| named.to_owned())
+}
+
+fn check_server(address: &str, arguments: &RunArguments) -> Result<ServerChoice, Failure> {
+    Server::at(address).map_err(|reason| Failure::own(format!("--store: {reason}")))?;
+    if arguments.store_plain && arguments.store_encrypt {
+        return Err(Failure::own("--store-plain and --store-encrypt: give one of them"));
+    }
+    let text = arguments.store_timeout.as_deref().unwrap_or(PATIENCE_DEFAULT);
+    let seconds = text.parse().ok().filter(|seconds| PATIENCE_SECONDS.contains(seconds));
+    let seconds = seconds.ok_or_else(|| {
+        let (least, most) = (PATIENCE_SECONDS.start(), PATIENCE_SECONDS.end());
+        Failure::own(format!("--store-timeout {text}: give seconds from {least} to {most}"))
+    })?;
+    Ok(ServerChoice {
+        address: address.to_owned(),
+        mirror: arguments.store_mirror.clone(),
+        patience: Duration::from_secs_f64(seconds),
+    })
+}
+
+/// Refuses what says something about a server where there is none.
+fn check_no_server(arguments: &RunArguments) -> Result<(), Failure> {
+    let why = if arguments.store_mirror.is_some() {
+        "--store-mirror is a second copy of what a server keeps"
+    } else if arguments.store_plain {
+        "--store-plain is about what a server keeps; elsewhere nothing is encrypted without \
+         --store-encrypt"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::own(format!("{why}: give --store redis://HOST alone, or leave it out")))
+}
+
+/// Where spilled pages go by the flag, or else by the environment, where that is no server.
+///
+/// # Errors
+/// What they say makes no sense.
+pub(crate) fn choose_store(
+    flag: Option<PathBuf>,
+    environment: &Environment,
+) -> Result<StoreChoice, Failure> {
     let named = flag.or_else(|| environment.store.as_ref().map(PathBuf::from));
     match named {
-        Some(name) if name.as_os_str() == "none" => StoreChoice::None,
-        Some(directory) => StoreChoice::Directory(directory),
+        Some(text) => choice::parse(&text),
         None => {
             let fixed = ["/var/tmp", "/tmp"].map(PathBuf::from);
-            StoreChoice::FirstOf(fixed.into_iter().chain(environment.cache.clone()).collect())
+            let directories = fixed.into_iter().chain(environment.cache.clone()).collect();
+            Ok(StoreChoice::FirstOf(directories))
         }
     }
 }
@@ -217,6 +263,7 @@ fn check_stats(file: &Path) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use crate::args::{Action, parse};
+    use crate::run::stores::choice::Wanted;
     use zpager_codec::CodecId;
 
     fn check(line: &str) -> Result<Configuration, Failure> {
@@ -244,6 +291,16 @@ mod tests {
             ("zpager run --store-size 4K true", 125, "--store none"),
             ("zpager run --stats /nowhere/at/all.json true", 125, "/nowhere/at/all.json"),
             ("zpager run --stats / true", 125, "directory"),
+            ("zpager run --store redis:// true", 125, "redis://HOST"),
+            ("zpager run --store redis://:secret@h/x true", 125, "redis://HOST"),
+            ("zpager run --store redis://h --store-timeout 0 true", 125, "0.1 to 3600"),
+            ("zpager run --store redis://h --store-timeout soon true", 125, "0.1 to 3600"),
+            ("zpager run --store /tmp --store-mirror /tmp true", 125, "redis://HOST"),
+            ("zpager run --store /tmp --store-plain true", 125, "redis://HOST"),
+            ("zpager run --store redis://h --store-plain --store-encrypt true", 125, "one of them"),
+            ("zpager run --store redis://h,/tmp true", 125, "alone"),
+            ("zpager run --store /tmp,valkey://h:prio=2 true", 125, "alone"),
+            ("zpager run --store redis://h,redis+unix:///s true", 125, "alone"),
             ("zpager run --memory 64M", 125, "program"),
             ("zpager run /nowhere/program", 127, "/nowhere/program"),
             ("zpager run no-such-program-anywhere", 127, "PATH"),
@@ -287,11 +344,42 @@ mod tests {
     #[test]
     fn the_flag_wins_over_the_environment() {
         let environment = Environment { store: Some("/b".into()), ..Environment::default() };
-        let directory = |name: &str| StoreChoice::Directory(PathBuf::from(name));
+        let directory = |name: &str| Ok(StoreChoice::Named(vec![Wanted::plain(name)]));
         assert_eq!(choose_store(Some("/a".into()), &environment), directory("/a"));
         assert_eq!(choose_store(None, &environment), directory("/b"));
-        assert_eq!(choose_store(Some("none".into()), &environment), StoreChoice::None);
+        assert_eq!(choose_store(Some("none".into()), &environment), Ok(StoreChoice::None));
         let first = StoreChoice::FirstOf(vec!["/var/tmp".into(), "/tmp".into()]);
-        assert_eq!(choose_store(None, &Environment::default()), first);
+        assert_eq!(choose_store(None, &Environment::default()), Ok(first));
+    }
+
+    #[test]
+    fn what_goes_to_a_server_is_encrypted_unless_that_is_refused() {
+        let chosen = |flags: &str, variable: &str| {
+            let words = format!("zpager run {flags} true");
+            let words = words.split_whitespace().map(OsString::from);
+            let Ok(Action::Run(arguments)) = parse(words) else { panic!("{flags}") };
+            let path = Some(OsString::from("/usr/bin:/bin"));
+            let store = Some(variable.into());
+            let environment = Environment { store, path, ..Environment::default() };
+            let found = Configuration::check(arguments, &environment).expect("sound");
+            (found.store, found.store_encrypt)
+        };
+        let server = |mirror: Option<&str>, patience_ms| {
+            StoreChoice::Server(ServerChoice {
+                address: "redis://h/2".into(),
+                mirror: mirror.map(PathBuf::from),
+                patience: Duration::from_millis(patience_ms),
+            })
+        };
+        assert_eq!(chosen("", "redis://h/2"), (server(None, 10_000), true));
+        assert_eq!(
+            chosen("--store redis://h/2 --store-encrypt", "/b"),
+            (server(None, 10_000), true)
+        );
+        let flags = "--store-mirror /m --store-timeout 0.5 --store-plain";
+        assert_eq!(chosen(flags, "redis://h/2"), (server(Some("/m"), 500), false));
+        let directory = StoreChoice::Named(vec![Wanted::plain("/b")]);
+        assert_eq!(chosen("", "/b"), (directory.clone(), false));
+        assert_eq!(chosen("--store-encrypt", "/b"), (directory, true));
     }
 }

@@ -49,22 +49,24 @@ impl AsFd for SharedControl {
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering::Relaxed;
-    use zpager_wire::DESIGN_WORDS;
+    use zpager_wire::{DESIGN_WORDS, STORES_MAX, StoreKey, StoreSettings};
 
     #[test]
     fn a_second_mapping_sees_the_same_block() {
         let settings = Settings {
             budget_bytes: 1 << 30,
             store_limit_bytes: 0,
+            stores: [StoreSettings::NONE; STORES_MAX],
             design: [0; DESIGN_WORDS],
             supervisor_pid: 7,
-            store_fd: -1,
+            remote_fd: -1,
             clusters_fd: -1,
             agent_fd: -1,
             ring_fd: -1,
             from_start: 0,
             lift_by_copy: 0,
-            store_direct: 0,
+            store_encrypt: 0,
+            store_key: StoreKey::default(),
         };
         let control = SharedControl::new(settings).expect("a control block");
         assert!(control.is_compatible());

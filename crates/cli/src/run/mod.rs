@@ -7,18 +7,20 @@
 
 mod budget;
 mod cgroup;
-mod config;
+pub(crate) mod config;
 mod control;
 mod enter;
 mod image;
 mod kernel;
 pub(crate) mod program;
 mod references;
-mod report;
+mod remote;
+pub(crate) mod remote_helper;
+pub(crate) mod report;
 mod session;
 pub(crate) mod stats_file;
 pub(crate) mod status;
-mod store_file;
+pub(crate) mod stores;
 pub(crate) mod supervisor;
 
 use std::os::fd::AsFd;
@@ -39,8 +41,10 @@ pub(crate) fn main(arguments: RunArguments) -> Result<ExitCode, Failure> {
     let configuration = Configuration::check(arguments, &Environment::of_this_process())?;
     let mut notices = report::Notices::new(configuration.quiet);
     kernel::check()?;
-    let session = Session::set_up(&configuration, None, &mut notices)?;
-    let ended = supervisor::run(&session, &configuration, &mut notices, None)?;
+    let mut session = Session::set_up(&configuration, None, &mut notices)?;
+    let ended = supervisor::run(&session, &configuration, &mut notices, None);
+    session.end();
+    let ended = ended?;
     report::finish(&session, &configuration, &ended)?;
     Ok(ended.exit.leave())
 }
@@ -56,7 +60,8 @@ pub(crate) fn record(
 ) -> Result<Exit, Failure> {
     let mut notices = report::Notices::new(configuration.quiet);
     kernel::check()?;
-    let session = Session::set_up(configuration, Some(ring.as_fd()), &mut notices)?;
-    let ended = supervisor::run(&session, configuration, &mut notices, Some(recording))?;
-    Ok(ended.exit)
+    let mut session = Session::set_up(configuration, Some(ring.as_fd()), &mut notices)?;
+    let ended = supervisor::run(&session, configuration, &mut notices, Some(recording));
+    session.end();
+    Ok(ended?.exit)
 }

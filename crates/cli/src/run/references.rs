@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
-use zpager_store::{Blocks, Clusters, Errno, References};
+use zpager_store::{Blocks, CLUSTER_BYTES, Clusters, Errno, References, Stores};
 
-use super::store_file::StoreFile;
+use super::remote::RemoteStore;
+use super::stores::{OpenStore, OpenStores};
 
-impl StoreFile {
+impl OpenStores {
     /// Gives back what the process in slot `process` has noted; only forgets it where another
     /// process may use it still.
     pub(crate) fn give_back(&self, process: usize, is_lent: bool) {
@@ -37,13 +38,25 @@ impl StoreFile {
         let references = References::new(table);
         match is_lent {
             true => references.forget(),
-            false => references.give_back(Clusters::new(clusters), &Holes(&self.file)),
+            false => {
+                let clusters = Clusters::new(clusters);
+                match &self.remote {
+                    Some(remote) => {
+                        let mirror = self.row.first().map(Holes);
+                        references.give_back(clusters, &Worthless { remote, mirror });
+                    }
+                    None => {
+                        let row = self.row.iter().map(|store| (store.limit_bytes, Holes(store)));
+                        references.give_back(clusters, &Stores::new(clusters, row));
+                    }
+                }
+            }
         }
     }
 }
 
-/// The swap file, as one who only gives space back uses it.
-struct Holes<'a>(&'a OwnedFd);
+/// A store, as one who only gives space back uses it.
+struct Holes<'a>(&'a OpenStore);
 
 impl Blocks for Holes<'_> {
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
@@ -55,8 +68,40 @@ impl Blocks for Holes<'_> {
     fn punch(&self, offset_bytes: u64, bytes: u64) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // A file system that cannot keeps the space until the cluster is written again.
-        let _ = rustix::fs::fallocate(self.0, flags, offset_bytes, bytes);
+        let at = self.0.start_bytes + offset_bytes;
+        let _ = rustix::fs::fallocate(&self.0.file, flags, at, bytes);
     }
+}
+
+/// A server's memory and its mirror in the same way.
+struct Worthless<'a> {
+    remote: &'a RemoteStore,
+    mirror: Option<Holes<'a>>,
+}
+
+impl Blocks for Worthless<'_> {
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno(libc::EBADF))
+    }
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
+        Err(Errno(libc::EBADF))
+    }
+    fn punch(&self, offset_bytes: u64, bytes: u64) {
+        self.remote.requests().discard((offset_bytes / CLUSTER_BYTES as u64) as u32);
+        if let Some(mirror) = &self.mirror {
+            mirror.punch(offset_bytes, bytes);
+        }
+    }
+}
+
+/// The clusters of a new map are never kept once they are free.
+pub(super) fn keep_none(clusters: &OwnedFd, limit_bytes: u64) -> rustix::io::Result<()> {
+    let words = Clusters::words_for(limit_bytes);
+    let mapped = Mapped::new(clusters, 0, words * size_of::<AtomicU64>())?;
+    // SAFETY: the file was made to hold so many words.
+    let words = unsafe { std::slice::from_raw_parts(mapped.start.as_ptr().cast(), words) };
+    Clusters::new(words).keep_none();
+    Ok(())
 }
 
 /// A part of a file, mapped and shared.
@@ -88,17 +133,15 @@ impl Drop for Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::config::StoreChoice;
     use crate::run::report::Notices;
-    use crate::run::store_file;
+    use crate::run::stores::choice::{StoreChoice, Wanted};
     use std::sync::atomic::Ordering::Relaxed;
-    use zpager_store::CLUSTER_BYTES;
 
     #[test]
     fn references_of_the_dead_come_back_unless_they_are_lent() {
         let limit_bytes = 8 * CLUSTER_BYTES as u64;
-        let choice = StoreChoice::Directory(std::env::temp_dir());
-        let store = store_file::open(&choice, Some(limit_bytes), &mut Notices::new(true));
+        let choice = StoreChoice::Named(vec![Wanted::plain(std::env::temp_dir())]);
+        let store = crate::run::stores::open(&choice, Some(limit_bytes), &mut Notices::new(true));
         let store = store.expect("a store").expect("a store");
         let map = |offset, bytes| Mapped::new(&store.clusters, offset, bytes).expect("mapped");
         let words = map(0, Clusters::words_for(limit_bytes) * size_of::<AtomicU64>());

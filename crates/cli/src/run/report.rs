@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde::Serialize;
-use zpager_wire::{Control, Usage};
+use zpager_store::BLOCK_BYTES;
+use zpager_wire::{Control, RemoteCounts, Usage};
 
 use super::budget::{Budget, Source};
 use super::config::Configuration;
+use super::remote::RemoteStore;
 use super::session::Session;
 use super::stats_file;
 use super::status::Exit;
@@ -107,20 +109,39 @@ struct Faults {
     spilled: u64,
 }
 
-/// What the swap file did.
+/// What the store did; `remote_` is of a server alone.
 #[derive(Debug, Serialize)]
 struct Store {
+    page_bytes: u64,
     written_bytes: u64,
     read_bytes: u64,
     writes: u64,
     reads: u64,
     file_bytes: u64,
+    /// What is in the file at its fullest, as pages, to what it took there.
+    capacity_gain: f64,
+    remote_written_bytes: u64,
+    remote_read_bytes: u64,
+    remote_writes: u64,
+    remote_reads: u64,
+    remote_peak_bytes: u64,
+    remote_failures: u64,
+    remote_reconnects: u64,
+    remote_lost_clusters: u64,
 }
 
 impl Statistics {
-    fn gather(control: &Control, budget: &Budget, codec: &'static str, ended: &Ended) -> Self {
+    fn gather(
+        control: &Control,
+        remote: Option<&RemoteCounts>,
+        budget: &Budget,
+        codec: &'static str,
+        ended: &Ended,
+    ) -> Self {
         let Control { usage, counters, .. } = control;
         let value = |cell: &AtomicU64| cell.load(Relaxed);
+        let none = RemoteCounts::default();
+        let remote = remote.unwrap_or(&none);
         Statistics {
             budget_bytes: budget.bytes,
             peak_bytes: value(&usage.peak_bytes),
@@ -146,11 +167,24 @@ impl Statistics {
             original_bytes: value(&counters.original_bytes),
             compressed_bytes: value(&counters.compressed_bytes),
             store: Store {
+                page_bytes: value(&counters.store_page_bytes),
                 written_bytes: value(&counters.store_written_bytes),
                 read_bytes: value(&counters.store_read_bytes),
                 writes: value(&counters.store_writes),
                 reads: value(&counters.store_reads),
                 file_bytes: value(&counters.store_file_bytes),
+                capacity_gain: capacity_gain(
+                    value(&usage.peak_stored_pages),
+                    value(&counters.store_file_bytes),
+                ),
+                remote_written_bytes: value(&remote.written_bytes),
+                remote_read_bytes: value(&remote.read_bytes),
+                remote_writes: value(&remote.writes),
+                remote_reads: value(&remote.reads),
+                remote_peak_bytes: value(&remote.peak_bytes),
+                remote_failures: value(&remote.failures),
+                remote_reconnects: value(&remote.reconnects),
+                remote_lost_clusters: value(&remote.lost_clusters),
             },
             codec,
             exit: ended.exit,
@@ -183,6 +217,14 @@ impl Statistics {
     }
 }
 
+/// How many times its own length a file holds in pages; 0 without one.
+fn capacity_gain(pages: u64, file_bytes: u64) -> f64 {
+    match file_bytes {
+        0 => 0.0,
+        bytes => (pages * BLOCK_BYTES as u64) as f64 / bytes as f64,
+    }
+}
+
 /// Prints the summary and writes the file of statistics.
 ///
 /// # Errors
@@ -193,7 +235,8 @@ pub(crate) fn finish(
     ended: &Ended,
 ) -> Result<(), Failure> {
     let codec = configuration.design.codec().name();
-    let statistics = Statistics::gather(&session.control, &session.budget, codec, ended);
+    let remote = session.remote().map(RemoteStore::counts);
+    let statistics = Statistics::gather(&session.control, remote, &session.budget, codec, ended);
     if !configuration.quiet {
         eprintln!("zpager: {}", statistics.summary(&session.budget));
     }
@@ -228,7 +271,7 @@ mod tests {
         }
         let elapsed = Duration::from_millis(3200);
         let ended = Ended { exit, elapsed, peak_unmanaged_bytes: 5 << 20, pool };
-        Statistics::gather(&control, &budget(Source::Asked), "lz4", &ended)
+        Statistics::gather(&control, None, &budget(Source::Asked), "lz4", &ended)
     }
 
     fn budget(source: Source) -> Budget {

@@ -13,7 +13,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::process::Signal;
-use zpager_wire::{CONTROL_VARIABLE, Settings};
+use rustix::rand::GetRandomFlags;
+use zpager_wire::{CONTROL_VARIABLE, STORES_MAX, Settings, StoreKey, StoreSettings};
 
 use super::budget::{self, Budget};
 use super::config::{Configuration, check_pool};
@@ -21,10 +22,11 @@ use super::control::SharedControl;
 use super::enter;
 use super::image;
 use super::program::Program;
+use super::remote::{Helper, RemoteStore};
 use super::report::Notices;
-use super::store_file::{self, StoreFile};
+use super::stores::{self, OpenStores};
 use super::supervisor::signals::Signals;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrFail};
 
 /// Budgets below this are managed from the program's start: it is used up before a supervisor
 /// that looks now and then can act.
@@ -37,8 +39,10 @@ pub(crate) struct Session {
     pub(crate) control: SharedControl,
     /// The budget and where it came from.
     pub(crate) budget: Budget,
-    /// The swap file, if there is one. The agents open it through this process.
-    pub(crate) store: Option<StoreFile>,
+    /// The stores, if there are any. The agents open them through this process.
+    pub(crate) stores: Option<OpenStores>,
+    /// The process that speaks to the store's server, if there is one.
+    pub(crate) helper: Option<Helper>,
     /// The agent's shared object.
     pub(crate) agent: OwnedFd,
 }
@@ -55,25 +59,46 @@ impl Session {
     ) -> Result<Self, Failure> {
         let budget = budget::choose(configuration.memory)?;
         check_pool(&configuration.design, budget.bytes)?;
-        let store =
-            store_file::open(&configuration.store, configuration.store_limit_bytes, notices)?;
+        let stores = stores::open(&configuration.store, configuration.store_limit_bytes, notices)?;
         let agent = image::unpack()?;
         let from_start = has_to_manage_from_start(configuration, &budget, notices);
-        let descriptor = |file: Option<&OwnedFd>| file.map_or(-1, AsRawFd::as_raw_fd);
+        let remote = stores.as_ref().and_then(|stores| stores.remote.as_ref());
         let control = SharedControl::new(Settings {
             budget_bytes: budget.bytes,
-            store_limit_bytes: store.as_ref().map_or(0, |store| store.limit_bytes),
+            store_limit_bytes: stores.as_ref().map_or(0, |stores| stores.limit_bytes),
+            stores: stores.as_ref().map_or([StoreSettings::NONE; STORES_MAX], OpenStores::settings),
             design: configuration.design.to_words(),
             supervisor_pid: std::process::id().cast_signed(),
-            store_fd: descriptor(store.as_ref().map(|store| &store.file)),
-            clusters_fd: descriptor(store.as_ref().map(|store| &store.clusters)),
+            remote_fd: remote.map_or(-1, AsRawFd::as_raw_fd),
+            clusters_fd: stores.as_ref().map_or(-1, |stores| stores.clusters.as_raw_fd()),
             agent_fd: agent.as_raw_fd(),
             ring_fd: ring.map_or(-1, |ring| ring.as_raw_fd()),
             from_start: from_start.into(),
             lift_by_copy: configuration.lift_by_copy.into(),
-            store_direct: store.as_ref().is_some_and(|store| store.direct).into(),
+            store_encrypt: configuration.store_encrypt.into(),
+            store_key: if configuration.store_encrypt { make_key()? } else { StoreKey::default() },
         })?;
-        Ok(Session { control, budget, store, agent })
+        let helper = remote.map(|remote| Helper::start(remote, &control)).transpose()?;
+        Ok(Session { control, budget, stores, helper, agent })
+    }
+
+    /// The server's memory, if that is the store.
+    pub(crate) fn remote(&self) -> Option<&RemoteStore> {
+        self.stores.as_ref().and_then(|stores| stores.remote.as_ref())
+    }
+
+    /// The helper has ended: nobody is to wait for it.
+    pub(crate) fn close_remote(&self) {
+        if let Some(remote) = self.remote() {
+            remote.requests().close();
+        }
+    }
+
+    /// The run is over: has nothing of it be left on a server.
+    pub(crate) fn end(&mut self) {
+        if let Some(helper) = &mut self.helper {
+            helper.end(&self.control);
+        }
     }
 
     /// The program's command, ready to be started with the agent in it.
@@ -97,6 +122,15 @@ impl Session {
         unsafe { command.pre_exec(prepare) };
         command
     }
+}
+
+/// A key that nobody had before.
+fn make_key() -> Result<StoreKey, Failure> {
+    let mut key = StoreKey::default();
+    // Up to 256 bytes come whole (getrandom(2)).
+    rustix::rand::getrandom(&mut key.0, GetRandomFlags::empty())
+        .or_fail("making the key of the store")?;
+    Ok(key)
 }
 
 /// What the dynamic loader shall preload: the agent, then what it preloads at present, without the
@@ -141,13 +175,19 @@ fn has_to_manage_from_start(
 }
 
 /// The path by which another process opens a descriptor of this one.
-fn own_path(descriptor: &impl std::os::fd::AsFd) -> String {
+pub(super) fn own_path(descriptor: &impl std::os::fd::AsFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), descriptor.as_fd().as_raw_fd())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_runs_have_the_same_key() {
+        let [one, other] = [make_key(), make_key()].map(|key| key.expect("a key").0);
+        assert!(one != other && one != [0; 32] && other != [0; 32]);
+    }
 
     #[test]
     fn what_the_user_preloads_stays_and_another_agent_goes() {

@@ -68,7 +68,11 @@ impl Configuration {
         let run = RunArguments {
             memory: arguments.memory,
             store: Some(arguments.store),
+            store_mirror: None,
+            store_timeout: None,
+            store_plain: false,
             store_size: None,
+            store_encrypt: false,
             design: DesignId::Default.name().to_owned(),
             set: Vec::new(),
             codec: None,

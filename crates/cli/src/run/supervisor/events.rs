@@ -40,6 +40,7 @@ fn ends_the_program(kind: EventKind) -> bool {
         | EventKind::InvariantBroken => true,
         EventKind::StoreWriteFailed
         | EventKind::StoreFull
+        | EventKind::StoreFailed
         | EventKind::BudgetExceeded
         | EventKind::NotManaged => false,
     }
@@ -53,10 +54,15 @@ fn describe(kind: EventKind, event: &Event) -> String {
     let error = i32::try_from(value).map_or_else(|_| "unknown error".into(), error_text);
     match kind {
         EventKind::StoreWriteFailed => format!(
-            "a write to the swap file failed ({error}); its pages stay in RAM: make room, or name \
-             another directory with --store"
+            "a write to the store failed ({error}); its pages stay in RAM: make room, or name \
+             another directory or server with --store"
         ),
-        EventKind::StoreFull => "the swap file is as large as it may be; pages stay in RAM: allow \
+        EventKind::StoreFailed => format!(
+            "a write to store {} of --store, in the order of priority, failed ({error}); the others \
+             take what it cannot: make room there, or leave it out",
+            address + 1
+        ),
+        EventKind::StoreFull => "the store is as large as it may be; pages stay in RAM: allow \
                                  more with --store-size, or name a directory with more room with \
                                  --store"
             .into(),
@@ -67,12 +73,12 @@ fn describe(kind: EventKind, event: &Event) -> String {
                 .into()
         }
         EventKind::StoreReadFailed => format!(
-            "process {pid} was ended: its page at {address:#x} could not be read from the swap \
-             file ({error}): check the disk"
+            "process {pid} was ended: its page at {address:#x} could not be read from the \
+             store ({error}): check the disk, or the server"
         ),
         EventKind::PageCorrupt => format!(
-            "process {pid} was ended: its page at {address:#x} came back from the swap file with a \
-             wrong checksum: check the disk"
+            "process {pid} was ended: its page at {address:#x} came back from the store as \
+             something else: check the disk or the server, and who can write to it"
         ),
         EventKind::NotManaged if value == 0 => format!(
             "process {pid} is not managed and not counted in the budget: it has not loaded the \

@@ -24,6 +24,7 @@ pub(crate) use tree::children_of;
 
 use super::config::Configuration;
 use super::enter::Entrance;
+use super::remote::Helper;
 use super::report::{Ended, Notices, PoolSeen};
 use super::session::Session;
 use super::status::Exit;
@@ -111,7 +112,8 @@ impl<'a> Supervisor<'a> {
             session,
             notices,
             phase: if from_start { Phase::FromStart } else { Phase::Watching },
-            tree: Tree::below(std::process::id().cast_signed()),
+            tree: Tree::below(std::process::id().cast_signed())
+                .without(session.helper.as_ref().map(Helper::pid)),
             watch: Watch::new(session.budget.bytes),
             entries: Entries::new(entrance),
             shares: Shares::default(),
@@ -162,8 +164,8 @@ impl<'a> Supervisor<'a> {
             Phase::Watching | Phase::FromStart => None,
         };
         let pause = self.shares.step(control, &control.tables());
-        if let Some(store) = &self.session.store {
-            control.processes.free_left(|process, is_lent| store.give_back(process, is_lent));
+        if let Some(stores) = &self.session.stores {
+            control.processes.free_left(|process, is_lent| stores.give_back(process, is_lent));
         }
         self.pool.look(&control.usage);
         self.told.tell(&control.events, self.notices);
@@ -178,6 +180,14 @@ impl<'a> Supervisor<'a> {
             let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
             if pid <= 0 {
                 return None;
+            }
+            if self.session.helper.as_ref().map(Helper::pid) == Some(pid) {
+                self.session.close_remote();
+                self.notices.warn(
+                    "the helper that speaks to the server has ended: pages stay in RAM, and what \
+                     the server has of them cannot be had",
+                );
+                continue;
             }
             let taken = self.entries.take(pid, status);
             if pid == program {

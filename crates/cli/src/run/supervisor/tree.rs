@@ -24,6 +24,8 @@ const MAX_PROCESSES: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: pid_t,
+    /// A child of the root that is no part of the run.
+    outsider: Option<pid_t>,
     /// Each process's parent.
     parents: BTreeMap<pid_t, pid_t>,
     /// The newest process id when `parents` was read.
@@ -33,7 +35,12 @@ pub(crate) struct Tree {
 impl Tree {
     /// The descendants of `root`, which is not one itself.
     pub(crate) fn below(root: pid_t) -> Self {
-        Tree { root, parents: BTreeMap::new(), newest: None }
+        Tree { root, outsider: None, parents: BTreeMap::new(), newest: None }
+    }
+
+    /// Leaves out a child of the root, one without children.
+    pub(crate) fn without(self, outsider: Option<pid_t>) -> Self {
+        Tree { outsider, ..self }
     }
 
     /// Finds the descendants; whether there can be new ones since the last time.
@@ -44,6 +51,7 @@ impl Tree {
         }
         self.newest = newest;
         self.parents = descendants(self.root);
+        self.outsider.and_then(|pid| self.parents.remove(&pid));
         true
     }
 
@@ -198,6 +206,8 @@ mod tests {
         assert!(grandchild.is_some(), "{tree:?}");
         assert_eq!(scan_parents().get(&pid), Some(&own));
         assert!(!tree.is_shared(pid));
+        let mut without = Tree::below(own).without(Some(pid));
+        assert!(without.refresh() && !without.contains(pid) && tree.contains(pid));
         // Not compared: the counters of statm lag behind by a batch a processor.
         assert!(tree.anonymous_bytes() > 0);
         assert!(tree.proportional_bytes() > 0);

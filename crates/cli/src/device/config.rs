@@ -1,0 +1,189 @@
+//! The flags of `zpager device` become a configuration of which everything is known to make sense.
+
+use std::net::SocketAddr;
+
+use zpager_device::{Configuration, Listen, MEMORY_BYTES_MIN, SIZE_BYTES_MAX, Setup, StoreParts};
+
+use crate::args::ServeArguments;
+use crate::designs::choice;
+use crate::failure::Failure;
+use crate::run::Environment;
+use crate::run::config::{check_pool, choose_store, parse_size};
+use crate::run::report::Notices;
+use crate::run::stores::choice::check_limit;
+use crate::run::stores::{self, OpenStore};
+use crate::size;
+
+/// What the device's memory may be set to at least, whatever the machine has.
+const MEMORY_BYTES_MAX_LEAST: u64 = 1 << 30;
+const BLOCK_BYTES: u64 = 4096;
+/// Longest name that the protocol has room for.
+const EXPORT_BYTES_MAX: usize = 4096;
+
+/// Checks the flags, and opens the store after them.
+///
+/// # Errors
+/// The first thing found that cannot work.
+pub(super) fn check(
+    arguments: ServeArguments,
+    environment: &Environment,
+    notices: &mut Notices,
+) -> Result<Configuration, Failure> {
+    let size_bytes = check_size(&arguments.size)?;
+    let memory_bytes = check_memory("--memory", &arguments.memory)?;
+    let id = choice::design("--design", &arguments.design).map_err(Failure::own)?;
+    let settings = choice::settings(id, &arguments.set, arguments.codec.as_deref());
+    let settings = settings.map_err(Failure::own)?;
+    check_pool(&settings, memory_bytes)?;
+    let check_store_size = |text: &str| check_limit("--store-size", text);
+    let limit_bytes = arguments.store_size.as_deref().map(check_store_size).transpose()?;
+    let listen = arguments.listen.as_deref().map_or(Ok(Listen::Socket), check_listen)?;
+    if arguments.export.len() > EXPORT_BYTES_MAX {
+        return Err(Failure::own(format!("--export: longer than {EXPORT_BYTES_MAX} bytes")));
+    }
+    let socket = super::socket(arguments.place)?;
+    let choice = choose_store(arguments.store, environment)?;
+    let row = stores::open(&choice, limit_bytes, notices)?.map_or_else(Vec::new, |open| open.row);
+    let parts = |OpenStore { file, limit_bytes, start_bytes, .. }| StoreParts {
+        file,
+        limit_bytes,
+        start_bytes,
+    };
+    Ok(Configuration {
+        setup: Setup {
+            size_bytes,
+            memory_bytes,
+            memory_bytes_max: memory_bytes.max(machine_bytes()).max(MEMORY_BYTES_MAX_LEAST),
+            settings,
+        },
+        stores: row.into_iter().map(parts).collect(),
+        listen,
+        socket,
+        export: arguments.export,
+    })
+}
+
+fn check_size(text: &str) -> Result<u64, Failure> {
+    let bytes = parse_size("--size", text)?;
+    let wrong = if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES) {
+        "not a multiple of 4096".to_owned()
+    } else if bytes > SIZE_BYTES_MAX {
+        format!("more than {}, which is the most", size::display(SIZE_BYTES_MAX))
+    } else {
+        return Ok(bytes);
+    };
+    Err(Failure::own(format!("--size {text}: {wrong}: give a size such as 16G")))
+}
+
+/// The bytes of an amount of memory.
+fn check_memory(flag: &str, text: &str) -> Result<u64, Failure> {
+    let bytes = parse_size(flag, text)?;
+    if bytes >= MEMORY_BYTES_MIN {
+        return Ok(bytes);
+    }
+    Err(Failure::own(format!(
+        "{flag} {text}: less than the server needs: give at least {}",
+        size::display(MEMORY_BYTES_MIN)
+    )))
+}
+
+fn check_listen(text: &str) -> Result<Listen, Failure> {
+    let wrong = |why| Failure::own(format!("--listen {text}: {why}, such as 127.0.0.1:10809"));
+    let address: SocketAddr =
+        text.parse().map_err(|_| wrong("not an address: give a loopback address and a port"))?;
+    match address.ip().is_loopback() {
+        true => Ok(Listen::Address(address)),
+        false => Err(wrong("others could reach it: give a loopback address and a port")),
+    }
+}
+
+/// What of a device is to become what: its memory.
+///
+/// # Errors
+/// It is nothing that can be changed, or not to that.
+pub(super) fn check_change(text: &str) -> Result<u64, Failure> {
+    match text.split_once('=') {
+        Some(("memory", value)) => check_memory("memory", value),
+        _ => Err(Failure::own(format!("set {text}: not a change: give memory=SIZE"))),
+    }
+}
+
+/// The RAM of this machine.
+fn machine_bytes() -> u64 {
+    let found = rustix::system::sysinfo();
+    (found.totalram as u64).saturating_mul(u64::from(found.mem_unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Action, DeviceCommand, parse};
+    use std::ffi::OsString;
+
+    fn checked(line: &str) -> Result<Configuration, Failure> {
+        match parse(line.split_whitespace().map(OsString::from))? {
+            Action::Device(DeviceCommand::Serve(arguments)) => {
+                check(arguments, &Environment::default(), &mut Notices::new(true))
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn bad_input_is_told_in_one_line() {
+        let table = [
+            ("", "serve"),
+            ("sarve", "zpager device --help"),
+            ("serve", "--size"),
+            ("serve --size 1G", "--memory"),
+            ("serve --size much --memory 64M", "1.5G"),
+            ("serve --size 0 --memory 64M", "4096"),
+            ("serve --size 4097 --memory 64M", "multiple of 4096"),
+            ("serve --size 2T --memory 64M", "1.0 TiB"),
+            ("serve --size 1G --memory 8191K", "8.0 MiB"),
+            ("serve --size 1G --memory -1", "not a size"),
+            ("serve --size 1G --memory 64M --design lru", "zswap"),
+            ("serve --size 1G --memory 64M --codec lzma", "lz4"),
+            ("serve --size 1G --memory 64M --set hp.share=1%", "--design hp"),
+            ("serve --size 1G --memory 64M --store-size 1", "--store none"),
+            ("serve --size 1G --memory 64M --store /nowhere/at/all --socket /s", "/nowhere/at/all"),
+            ("serve --size 1G --memory 64M --listen 10809", "127.0.0.1:10809"),
+            ("serve --size 1G --memory 64M --listen 0.0.0.0:10809", "loopback"),
+            ("serve --size 1G --memory 64M --listen [::]:10809", "loopback"),
+            ("serve --size 1G --memory 64M --store none", "--socket PATH"),
+        ];
+        for (line, said) in table {
+            let failure = checked(&format!("zpager device {line}"));
+            // Root has a directory for the socket.
+            if said == "--socket PATH" && failure.is_ok() {
+                continue;
+            }
+            let failure = failure.err().unwrap_or_else(|| panic!("{line}: taken"));
+            assert_eq!(failure.status, 125, "{line}: {failure:?}");
+            assert!(failure.message.contains(said), "{line}: {failure:?}");
+            assert!(!failure.message.contains('\n'), "{line}: {failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_sound_line_is_taken() {
+        let found = checked(
+            "zpager device serve --size 16G --memory 1.5G --store none --socket /d/s --listen \
+             [::1]:0 --export swap --design hp --set hp.share=90%",
+        );
+        let found = found.expect("sound");
+        assert_eq!((found.setup.size_bytes, found.setup.memory_bytes), (16 << 30, 3 << 29));
+        assert!(found.setup.memory_bytes_max >= 3 << 29);
+        assert_eq!(found.listen, Listen::Address("[::1]:0".parse().expect("an address")));
+        assert!(found.stores.is_empty() && found.export == "swap");
+    }
+
+    #[test]
+    fn changes_have_a_name_and_a_value() {
+        assert_eq!(check_change("memory=64M").expect("sound"), 64 << 20);
+        for text in ["memory", "memory=", "memory=1M", "size=1G", "=1G"] {
+            let failure = check_change(text).expect_err(text);
+            assert_eq!(failure.status, 125, "{failure:?}");
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! The blocks of the device: block n is page n of the engine, and all of them are swapped out.
+//!
+//! One lock guards the engine. Bytes are made of blocks, and blocks of bytes, outside of it, a piece
+//! of a request at a time; under it they are only moved.
+//!
+//! Memory: the pool, all metadata, and what the connections take stay within what was granted, with
+//! a margin for what one block more may need and for a cluster that comes back from a full store.
+//! When that is used up the oldest blocks leave for the store; when that is full too a block is
+//! refused. A part is kept for blocks that are written again and do not become longer, as a full
+//! device could otherwise never be written to.
+//!
+//! Invariants: a block that was refused is what it was, and so are all others. A block of zeros is
+//! nothing at all. A block that is trimmed has left pool and store when the call returns.
+//!
+//! Bad case: writes of parts of blocks, each of which is read, changed and made bytes of again, all
+//! under the lock.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use zpager_cache::{
+    Cache, Coding, Content, Departed, Engine, Lost, Placed, Reads, SpillError, Store, Written,
+};
+use zpager_codec::PAGE_BYTES;
+use zpager_policy::{Design, SLOTS, Sample, Sampler, Settings};
+use zpager_pool::SpaceSource;
+use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
+
+use crate::nbd::BUFFERS_BYTES;
+use crate::statistics::{Counters, Status};
+use crate::worker::{PIECE_BLOCKS, PIECE_BYTES, Worker};
+
+/// The largest device: as far as the index of one process reaches.
+pub const SIZE_BYTES_MAX: u64 = 1 << 40;
+/// The least memory: tables, the store's buffers, and a pool in front of them.
+pub const MEMORY_BYTES_MIN: u64 = 8 << 20;
+
+const BLOCK_BYTES: u64 = PAGE_BYTES as u64;
+/// The most that one block more may need: a slab, a page of the index, of each order and of tables.
+const GROWTH_BYTES: usize = 64 << 10;
+/// Kept for blocks that are written again.
+const RESERVE_BYTES: usize = 128 << 10;
+/// Writes to the store in one search for room.
+const SPILLS_MAX: u32 = 1 << 16;
+/// Writes to the store for a block that a pool of its own limit does not take.
+const TRIES_MAX: u32 = 4;
+/// Blocks that are forgotten in one go.
+const FORGET_BLOCKS: u64 = 1 << 14;
+
+/// What a device is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// Its size, a multiple of 4096 and at most [`SIZE_BYTES_MAX`].
+    pub size_bytes: u64,
+    /// What pool, metadata and connections may take together, at least [`MEMORY_BYTES_MIN`].
+    pub memory_bytes: u64,
+    /// To what that may be set later.
+    pub memory_bytes_max: u64,
+    /// The design and its parameters.
+    pub settings: Settings,
+}
+
+/// Why something was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Pool and store are full.
+    NoSpace,
+    /// The store failed.
+    Io,
+}
+
+impl From<Lost> for Refused {
+    fn from(_: Lost) -> Self {
+        Refused::Io
+    }
+}
+
+/// A block device.
+pub struct Device<M: SpaceSource, B> {
+    size_bytes: u64,
+    memory_bytes_max: u64,
+    coding: Coding,
+    shared: Mutex<Shared<M, B>>,
+}
+
+/// What is under the lock.
+struct Shared<M: SpaceSource, B> {
+    engine: Box<Engine<M, B>>,
+    memory_bytes: u64,
+    connections: usize,
+    /// What each of them takes.
+    connection_bytes: usize,
+    /// Blocks that are not zero.
+    blocks: u64,
+    counters: Counters,
+    has_store: bool,
+}
+
+impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
+    /// A device of zeros. `None` when `source` has no room.
+    ///
+    /// The table of the sampler, 32 KiB, is never given back: the engine takes what lives as long as
+    /// the process.
+    pub fn new(source: M, setup: &Setup, store: Option<Store<B>>) -> Option<Self> {
+        let design = Design::new(&setup.settings, setup.memory_bytes as usize);
+        let has_store = store.is_some();
+        let cache = Cache::new(source, &design, setup.memory_bytes_max as usize, store)?;
+        let slots = vec![Sample::default(); SLOTS].leak();
+        let sampler = Sampler::new(slots, setup.size_bytes / BLOCK_BYTES);
+        Some(Device {
+            size_bytes: setup.size_bytes,
+            memory_bytes_max: setup.memory_bytes_max,
+            coding: Coding::new(&design),
+            shared: Mutex::new(Shared {
+                engine: Box::new(Engine::new(cache, &design, sampler, setup.memory_bytes)),
+                memory_bytes: setup.memory_bytes,
+                connections: 0,
+                connection_bytes: Worker::held_bytes(design.codec) + BUFFERS_BYTES,
+                blocks: 0,
+                counters: Counters::default(),
+                has_store,
+            }),
+        })
+    }
+
+    /// Its size.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared<M, B>> {
+        // A panic ends the process, so nobody ever finds the lock poisoned.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Buffers for one connection, if there is memory for them.
+    pub fn connect(&self) -> Option<Worker> {
+        let mut shared = self.lock();
+        shared.connections += 1;
+        // Room for the first is never given away.
+        if shared.connections > 1 && shared.make_room(RESERVE_BYTES).is_err() {
+            shared.connections -= 1;
+            return None;
+        }
+        Some(Worker::new(self.coding))
+    }
+
+    /// Notes that a connection is gone, with its buffers.
+    pub fn disconnect(&self, worker: Worker) {
+        drop(worker);
+        self.lock().connections -= 1;
+    }
+
+    /// How many bytes from `offset_bytes` on, at most `bytes`, are moved in one go.
+    pub fn piece_bytes(offset_bytes: u64, bytes: usize) -> usize {
+        bytes.min(PIECE_BYTES - (offset_bytes % BLOCK_BYTES) as usize)
+    }
+
+    /// Reads a piece into the worker; gives where its bytes are.
+    ///
+    /// # Errors
+    /// [`Refused::Io`]; nothing of it was read.
+    pub fn read<'a>(
+        &self,
+        worker: &'a mut Worker,
+        offset_bytes: u64,
+        bytes: usize,
+    ) -> Result<&'a [u8], Refused> {
+        let blocks = self.blocks_of(offset_bytes, bytes);
+        let count = (blocks.end - blocks.start) as usize;
+        {
+            let mut shared = self.lock();
+            shared.counters.reads += 1;
+            shared.counters.read_bytes += bytes as u64;
+            for at in 0..count {
+                shared.look(worker, at, blocks.start + at as u64)?;
+            }
+        }
+        for at in 0..count {
+            if worker.decode(at).is_err() {
+                self.lock().counters.read_errors += 1;
+                return Err(Refused::Io);
+            }
+        }
+        let within = (offset_bytes % BLOCK_BYTES) as usize;
+        Ok(&worker.bytes_mut()[within..within + bytes])
+    }
+
+    /// Where the bytes of a piece go before [`Self::write`].
+    pub fn slot<'a>(
+        &self,
+        worker: &'a mut Worker,
+        offset_bytes: u64,
+        bytes: usize,
+    ) -> &'a mut [u8] {
+        let within = (offset_bytes % BLOCK_BYTES) as usize;
+        &mut worker.bytes_mut()[within..within + bytes]
+    }
+
+    /// Writes a piece that is in the worker.
+    ///
+    /// # Errors
+    /// [`Refused`]; some of its blocks may have been written, the first ones.
+    pub fn write(
+        &self,
+        worker: &mut Worker,
+        offset_bytes: u64,
+        bytes: usize,
+    ) -> Result<(), Refused> {
+        let blocks = self.blocks_of(offset_bytes, bytes);
+        let end_bytes = offset_bytes + bytes as u64;
+        let is_whole = |block: u64| {
+            block * BLOCK_BYTES >= offset_bytes && (block + 1) * BLOCK_BYTES <= end_bytes
+        };
+        for (at, block) in blocks.clone().enumerate().filter(|(_, block)| is_whole(*block)) {
+            debug_assert!(block < self.size_bytes / BLOCK_BYTES);
+            worker.encode(at);
+        }
+        let mut shared = self.lock();
+        shared.counters.writes += 1;
+        shared.counters.written_bytes += bytes as u64;
+        let mut outcome = Ok(());
+        for (at, block) in blocks.enumerate() {
+            outcome = match is_whole(block) {
+                true => shared.put(worker, at, block),
+                false => {
+                    let start = offset_bytes.max(block * BLOCK_BYTES) % BLOCK_BYTES;
+                    let part = start as usize..part_end(block, end_bytes);
+                    shared.put_part(worker, at, block, part)
+                }
+            };
+            if outcome.is_err() {
+                shared.counters.write_errors += 1;
+                break;
+            }
+        }
+        let departed = shared.engine.departed();
+        shared.note(&departed);
+        outcome
+    }
+
+    /// Has the whole blocks of a range be zeros and everything that they took be free.
+    pub fn trim(&self, offset_bytes: u64, bytes: u64) {
+        let first = offset_bytes.div_ceil(BLOCK_BYTES);
+        let end = (offset_bytes + bytes) / BLOCK_BYTES;
+        let mut at = first;
+        while at < end {
+            let next = end.min(at + FORGET_BLOCKS);
+            let mut shared = self.lock();
+            let forgotten = shared.engine.forget(at..next);
+            shared.blocks -= forgotten;
+            shared.counters.freed_blocks += forgotten;
+            at = next;
+        }
+        self.lock().counters.trims += 1;
+    }
+
+    /// Has a range be zeros.
+    ///
+    /// # Errors
+    /// [`Refused`], where a part of a block cannot be made zeros; the rest may be.
+    pub fn write_zeroes(
+        &self,
+        worker: &mut Worker,
+        offset_bytes: u64,
+        bytes: u64,
+    ) -> Result<(), Refused> {
+        let end_bytes = offset_bytes + bytes;
+        let head_end = offset_bytes.next_multiple_of(BLOCK_BYTES).min(end_bytes);
+        let tail_start = (end_bytes / BLOCK_BYTES * BLOCK_BYTES).max(head_end);
+        for part in [offset_bytes..head_end, tail_start..end_bytes] {
+            let part_bytes = (part.end - part.start) as usize;
+            if part_bytes > 0 {
+                self.slot(worker, part.start, part_bytes).fill(0);
+                self.write(worker, part.start, part_bytes)?;
+            }
+        }
+        self.trim(head_end, tail_start - head_end);
+        Ok(())
+    }
+
+    /// Notes a flush: what was acknowledged is there, as long as the server lives.
+    pub fn flush(&self) {
+        self.lock().counters.flushes += 1;
+    }
+
+    /// Grants another amount of memory. What does not fit any more leaves for the store; connections
+    /// are served in between.
+    ///
+    /// # Errors
+    /// What is wrong; the memory is as it was.
+    pub fn set_memory(&self, memory_bytes: u64) -> Result<(), String> {
+        if !(MEMORY_BYTES_MIN..=self.memory_bytes_max).contains(&memory_bytes) {
+            let most = self.memory_bytes_max;
+            return Err(format!(
+                "memory={memory_bytes}: out of range: give from {MEMORY_BYTES_MIN} to {most} bytes"
+            ));
+        }
+        let before = std::mem::replace(&mut self.lock().memory_bytes, memory_bytes);
+        for _ in 0..SPILLS_MAX {
+            let mut shared = self.lock();
+            if shared.fits(RESERVE_BYTES) {
+                return Ok(());
+            }
+            if let Err(refused) = shared.spill() {
+                shared.memory_bytes = before;
+                let why = match refused {
+                    Refused::NoSpace => "and the store takes no more",
+                    Refused::Io => "and the store fails",
+                };
+                let held_bytes = shared.held_bytes();
+                return Err(format!("memory={memory_bytes}: {held_bytes} bytes are held, {why}"));
+            }
+        }
+        self.lock().memory_bytes = before;
+        Err(format!("memory={memory_bytes}: it cannot be made so small now"))
+    }
+
+    /// What it holds and has done.
+    pub fn status(&self) -> Status {
+        let shared = self.lock();
+        let cache = &shared.engine.cache;
+        let pooled_pages = cache.pooled_pages() as u64;
+        let spilled_pages = cache.spilled_pages() as u64;
+        Status {
+            size_bytes: self.size_bytes,
+            memory_bytes: shared.memory_bytes,
+            held_bytes: shared.held_bytes() as u64,
+            pool_bytes: cache.pool_bytes() as u64,
+            payload_bytes: cache.payload_bytes() as u64,
+            blocks: shared.blocks,
+            pooled_blocks: pooled_pages,
+            incompressible_blocks: (cache.raw_bytes() / PAGE_BYTES) as u64,
+            spilled_blocks: spilled_pages,
+            same_filled_blocks: shared.blocks.saturating_sub(pooled_pages + spilled_pages),
+            has_store: shared.has_store,
+            connections: shared.connections as u64,
+            codec: self.coding.codec().name().to_owned(),
+            counters: shared.counters,
+        }
+    }
+
+    fn blocks_of(&self, offset_bytes: u64, bytes: usize) -> Range<u64> {
+        let end_bytes = offset_bytes + bytes as u64;
+        assert!(end_bytes <= self.size_bytes, "beyond the end");
+        let blocks = offset_bytes / BLOCK_BYTES..end_bytes.div_ceil(BLOCK_BYTES);
+        assert!(blocks.end - blocks.start <= PIECE_BLOCKS as u64, "more than a piece");
+        blocks
+    }
+}
+
+/// Where within a block a range ends that ends at `end_bytes`.
+fn part_end(block: u64, end_bytes: u64) -> usize {
+    (end_bytes - block * BLOCK_BYTES).min(BLOCK_BYTES) as usize
+}
+
+impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
+    /// All that pool, metadata, buffers and connections take or may come to take.
+    fn held_bytes(&self) -> usize {
+        let cache = &self.engine.cache;
+        // The table of the store's clusters.
+        let words = Clusters::words_for(self.counters.store_end_bytes);
+        cache.pool_bytes()
+            + cache.metadata_bytes()
+            + cache.unused_buffer_bytes()
+            + SLOTS * size_of::<Sample>()
+            + (words * size_of::<u64>()).next_multiple_of(PAGE_BYTES)
+            + self.connections.max(1) * self.connection_bytes
+    }
+
+    /// Whether what one block may need fits, besides `reserve_bytes`.
+    fn fits(&self, reserve_bytes: usize) -> bool {
+        let back_bytes = if self.has_store { CLUSTER_BYTES } else { 0 };
+        let margin_bytes = GROWTH_BYTES + back_bytes + reserve_bytes;
+        (self.held_bytes() + margin_bytes) as u64 <= self.memory_bytes
+    }
+
+    /// Has the oldest blocks leave for the store until it does.
+    fn make_room(&mut self, reserve_bytes: usize) -> Result<(), Refused> {
+        for _ in 0..SPILLS_MAX {
+            if self.fits(reserve_bytes) {
+                return Ok(());
+            }
+            self.spill()?;
+        }
+        Err(Refused::NoSpace)
+    }
+
+    fn spill(&mut self) -> Result<(), Refused> {
+        let written = self.engine.spill();
+        self.note(&written);
+        match written.outcome {
+            Ok(_) => Ok(()),
+            Err(SpillError::Io(_)) => Err(Refused::Io),
+            Err(SpillError::NoStore | SpillError::Full | SpillError::Nothing) => {
+                Err(Refused::NoSpace)
+            }
+        }
+    }
+
+    /// Counts what went to the store.
+    fn note(&mut self, written: &Written) {
+        let counters = &mut self.counters;
+        counters.store_writes += written.outgoing.writes as u64;
+        counters.store_written_bytes += written.outgoing.bytes as u64;
+        counters.store_reads += u64::from(written.reads);
+        counters.store_read_bytes += written.read_bytes as u64;
+        counters.store_end_bytes = counters.store_end_bytes.max(written.outgoing.end_bytes);
+        match written.outgoing.refused.or(written.outcome.err()) {
+            Some(SpillError::Io(_)) => counters.store_errors += 1,
+            Some(SpillError::Full) => counters.store_full += 1,
+            Some(SpillError::NoStore | SpillError::Nothing) | None => {}
+        }
+    }
+
+    /// Takes what the cache has of a block into the worker.
+    fn look(&mut self, worker: &mut Worker, at: usize, block: u64) -> Result<(), Refused> {
+        let mut reads = Reads::default();
+        let (bytes, seen) = worker.slot_mut(at);
+        let found = self.engine.look(block, bytes, &mut reads);
+        self.counters.store_reads += u64::from(reads.reads);
+        self.counters.store_read_bytes += reads.read_bytes as u64;
+        self.counters.spilled_reads += reads.spilled_pages as u64;
+        *seen = found.inspect_err(|_| self.counters.read_errors += 1)?;
+        Ok(())
+    }
+
+    /// Has a block be what was made of the worker's.
+    fn put(&mut self, worker: &mut Worker, at: usize, block: u64) -> Result<(), Refused> {
+        if worker.is_zero(at) {
+            let forgotten = self.engine.forget(block..block + 1);
+            self.blocks -= forgotten;
+            return Ok(());
+        }
+        let was_zero = self.engine.cache.index.get(block).is_absent();
+        if self.place(worker, at, block)? == Placed::NoRoom {
+            // There is no place for the value: as any other block then.
+            worker.encode_in_full(at);
+            if self.place(worker, at, block)? == Placed::NoRoom {
+                return Err(Refused::NoSpace);
+            }
+        }
+        self.blocks += u64::from(was_zero);
+        Ok(())
+    }
+
+    fn place(&mut self, worker: &Worker, at: usize, block: u64) -> Result<Placed, Refused> {
+        let Some(content) = worker.content(at) else { return Ok(Placed::NoRoom) };
+        let bytes = match content {
+            Content::Filled(_) => 0,
+            Content::Coded(_, bytes) => bytes.len(),
+        };
+        let is_known = !self.engine.cache.index.get(block).is_absent();
+        if let Err(refused) = self.make_room(RESERVE_BYTES) {
+            let is_no_longer = is_known && bytes <= self.engine.cache.pooled_bytes(block);
+            if !is_no_longer || !self.fits(0) {
+                return Err(refused);
+            }
+        }
+        let mut departed = Departed::default();
+        let mut placed = self.engine.replace(block, content, &mut departed);
+        // A pool with a limit of its own has no room before something leaves it, or for as long as
+        // nothing can the limit does not hold.
+        let mut tries = 0;
+        while placed == Placed::NoRoom && bytes > 0 && tries < TRIES_MAX {
+            let spilled = self.spill();
+            placed = self.engine.replace(block, content, &mut departed);
+            if spilled.is_err() {
+                break;
+            }
+            tries += 1;
+        }
+        Ok(placed)
+    }
+
+    /// Has a part of a block be what it is in the worker.
+    fn put_part(
+        &mut self,
+        worker: &mut Worker,
+        at: usize,
+        block: u64,
+        part: Range<usize>,
+    ) -> Result<(), Refused> {
+        let changed = worker.page_mut(at).clone();
+        self.look(worker, at, block)?;
+        if worker.decode(at).is_err() {
+            self.counters.read_errors += 1;
+            return Err(Refused::Io);
+        }
+        worker.page_mut(at).0[part.clone()].copy_from_slice(&changed.0[part]);
+        worker.encode(at);
+        self.put(worker, at, block)
+    }
+}

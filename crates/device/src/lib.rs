@@ -1,0 +1,30 @@
+//! A block device over the compressed cache: the kernel, a virtual machine or any other client of
+//! the NBD protocol swaps to it.
+//!
+//! Source: hp (2001), a block device that compresses what the kernel swaps out; cervera (1999) and
+//! castro (2003) for the whole machine. There it is a part of the kernel, here a process: the blocks
+//! are pages of the one engine ([`zpager_cache::Engine`]), none of which is ever resident.
+//!
+//! [`Device`] holds the blocks and keeps to its memory; [`nbd`] speaks with one client; [`serve`]
+//! has a thread for each of several, and a control socket ([`control`]) beside the device's own.
+//!
+//! Nothing outlives the server: it is a device to swap to.
+
+mod connections;
+pub mod control;
+mod device;
+pub mod nbd;
+mod server;
+mod sockets;
+mod space;
+mod statistics;
+mod swap_file;
+mod worker;
+
+pub use device::{Device, MEMORY_BYTES_MIN, Refused, SIZE_BYTES_MAX, Setup};
+pub use server::{Configuration, Listen, Warnings, serve};
+pub use sockets::{control_path, default_socket};
+pub use space::Arena;
+pub use statistics::{Counters, Status};
+pub use swap_file::{StoreParts, SwapFile};
+pub use worker::Worker;

@@ -1,0 +1,238 @@
+//! One client, from its greeting to its end.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+use zpager_pool::SpaceSource;
+use zpager_store::Blocks;
+
+use super::REQUEST_DATA_BYTES_MAX;
+use super::negotiation::{Agreed, Export, negotiate};
+use super::request::{Command, ErrorNumber, REQUEST_BYTES, Request};
+use super::stream::Stream;
+use crate::device::{Device, Refused};
+use crate::worker::Worker;
+
+const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+const CHUNK_MAGIC: u32 = 0x668e_33ef;
+const CHUNK_DONE: u16 = 1 << 0;
+const CHUNK_NONE: u16 = 0;
+const CHUNK_OFFSET_DATA: u16 = 1;
+const CHUNK_ERROR: u16 = 1 << 15 | 1;
+
+/// How a client left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It said so, or wanted no more than to ask.
+    Disconnected,
+    /// It went, or sent what nobody understands.
+    Broken,
+}
+
+/// One client in the transmission phase.
+struct Session<'a, S, M: SpaceSource, B> {
+    stream: Stream<S>,
+    device: &'a Device<M, B>,
+    worker: &'a mut Worker,
+    agreed: Agreed,
+}
+
+/// Serves a client until it is gone. `on_agreed` is called once the handshake is done.
+pub fn serve_client<S: Read + Write, M: SpaceSource + Copy, B: Blocks>(
+    socket: S,
+    device: &Device<M, B>,
+    worker: &mut Worker,
+    export: &Export,
+    on_agreed: impl FnOnce(),
+) -> Ended {
+    let mut stream = Stream::new(socket);
+    let agreed = match negotiate(&mut stream, export) {
+        Ok(Some(agreed)) => agreed,
+        Ok(None) => return Ended::Disconnected,
+        Err(_) => return Ended::Broken,
+    };
+    on_agreed();
+    let mut session = Session { stream, device, worker, agreed };
+    loop {
+        match session.request() {
+            Ok(true) => {}
+            Ok(false) => return Ended::Disconnected,
+            Err(_) => return Ended::Broken,
+        }
+    }
+}
+
+impl From<Refused> for ErrorNumber {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NoSpace => ErrorNumber::NoSpace,
+            Refused::Io => ErrorNumber::Io,
+        }
+    }
+}
+
+impl<S: Read + Write, M: SpaceSource + Copy, B: Blocks> Session<'_, S, M, B> {
+    /// Does one request; false when it was the last.
+    ///
+    /// # Errors
+    /// The client is gone, or what follows cannot be understood.
+    fn request(&mut self) -> io::Result<bool> {
+        let header: [u8; REQUEST_BYTES] = self.stream.take_array()?;
+        let request = Request::parse(&header).map_err(|_| ErrorKind::InvalidData)?;
+        let checked = request.check(self.device.size_bytes());
+        match request.command {
+            Command::Disconnect => {
+                self.stream.flush()?;
+                return Ok(false);
+            }
+            Command::Write if request.bytes > REQUEST_DATA_BYTES_MAX => {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            Command::Write => self.write(&request, checked)?,
+            _ if checked.is_err() => self.answer(&request, checked)?,
+            Command::Read => self.read(&request)?,
+            Command::Flush => {
+                self.device.flush();
+                self.answer(&request, Ok(()))?;
+            }
+            Command::Trim => {
+                self.device.trim(request.offset_bytes, u64::from(request.bytes));
+                self.answer(&request, Ok(()))?;
+            }
+            Command::WriteZeroes => {
+                let bytes = u64::from(request.bytes);
+                let done = self.device.write_zeroes(self.worker, request.offset_bytes, bytes);
+                self.answer(&request, done.map_err(ErrorNumber::from))?;
+            }
+            Command::Unknown(_) => self.answer(&request, Err(ErrorNumber::Invalid))?,
+        }
+        Ok(true)
+    }
+
+    /// Takes all of the data, and writes them as far as that succeeds.
+    fn write(&mut self, request: &Request, checked: Result<(), ErrorNumber>) -> io::Result<()> {
+        let mut outcome = checked;
+        let mut left = request.bytes as usize;
+        let mut at_byte = request.offset_bytes;
+        while left > 0 && outcome.is_ok() {
+            let bytes = Device::<M, B>::piece_bytes(at_byte, left);
+            self.stream.take(self.device.slot(self.worker, at_byte, bytes))?;
+            outcome = self.device.write(self.worker, at_byte, bytes).map_err(ErrorNumber::from);
+            at_byte += bytes as u64;
+            left -= bytes;
+        }
+        self.stream.skip(left)?;
+        self.answer(request, outcome)
+    }
+
+    fn read(&mut self, request: &Request) -> io::Result<()> {
+        match self.agreed.structured {
+            true => self.read_in_chunks(request),
+            false => self.read_at_once(request),
+        }
+    }
+
+    /// Each piece is a chunk, and an error another one.
+    fn read_in_chunks(&mut self, request: &Request) -> io::Result<()> {
+        let mut left = request.bytes as usize;
+        let mut at_byte = request.offset_bytes;
+        if left == 0 {
+            return self.chunk(request, CHUNK_DONE, CHUNK_NONE, 0);
+        }
+        while left > 0 {
+            let bytes = Device::<M, B>::piece_bytes(at_byte, left);
+            match self.device.read(self.worker, at_byte, bytes) {
+                Ok(data) => {
+                    let flags = if bytes == left { CHUNK_DONE } else { 0 };
+                    put_chunk(
+                        &mut self.stream,
+                        request,
+                        flags,
+                        CHUNK_OFFSET_DATA,
+                        (size_of::<u64>() + bytes) as u32,
+                    )?;
+                    self.stream.put(&at_byte.to_be_bytes())?;
+                    self.stream.put(data)?;
+                }
+                Err(refused) => return self.answer(request, Err(refused.into())),
+            }
+            at_byte += bytes as u64;
+            left -= bytes;
+        }
+        Ok(())
+    }
+
+    /// The answer begins with whether there was an error: one that comes later ends the connection,
+    /// as the client must not take what there is for data.
+    fn read_at_once(&mut self, request: &Request) -> io::Result<()> {
+        let mut left = request.bytes as usize;
+        let mut at_byte = request.offset_bytes;
+        if left == 0 {
+            return self.answer(request, Ok(()));
+        }
+        while left > 0 {
+            let bytes = Device::<M, B>::piece_bytes(at_byte, left);
+            let is_first = at_byte == request.offset_bytes;
+            match self.device.read(self.worker, at_byte, bytes) {
+                Ok(data) => {
+                    if is_first {
+                        put_simple(&mut self.stream, request, 0)?;
+                    }
+                    self.stream.put(data)?;
+                }
+                Err(refused) if is_first => return self.answer(request, Err(refused.into())),
+                Err(_) => return Err(ErrorKind::Other.into()),
+            }
+            at_byte += bytes as u64;
+            left -= bytes;
+        }
+        Ok(())
+    }
+
+    /// Says how a request ended that is not answered by data.
+    fn answer(&mut self, request: &Request, outcome: Result<(), ErrorNumber>) -> io::Result<()> {
+        let is_chunk = self.agreed.structured && request.command == Command::Read;
+        match outcome {
+            Err(error) if is_chunk => {
+                const LENGTH: usize = size_of::<u32>() + size_of::<u16>();
+                self.chunk(request, CHUNK_DONE, CHUNK_ERROR, LENGTH as u32)?;
+                self.stream.put(&(error as u32).to_be_bytes())?;
+                self.stream.put(&0u16.to_be_bytes())
+            }
+            Err(error) => put_simple(&mut self.stream, request, error as u32),
+            Ok(()) => put_simple(&mut self.stream, request, 0),
+        }
+    }
+
+    fn chunk(&mut self, request: &Request, flags: u16, kind: u16, bytes: u32) -> io::Result<()> {
+        put_chunk(&mut self.stream, request, flags, kind, bytes)
+    }
+}
+
+fn put_simple<S: Read + Write>(
+    stream: &mut Stream<S>,
+    request: &Request,
+    error: u32,
+) -> io::Result<()> {
+    let mut header = [0; 16];
+    header[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+    header[4..8].copy_from_slice(&error.to_be_bytes());
+    header[8..].copy_from_slice(&request.cookie.to_be_bytes());
+    stream.put(&header)
+}
+
+/// The header of a chunk with so many bytes behind it.
+fn put_chunk<S: Read + Write>(
+    stream: &mut Stream<S>,
+    request: &Request,
+    flags: u16,
+    kind: u16,
+    bytes: u32,
+) -> io::Result<()> {
+    let mut header = [0; 20];
+    header[..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
+    header[4..6].copy_from_slice(&flags.to_be_bytes());
+    header[6..8].copy_from_slice(&kind.to_be_bytes());
+    header[8..16].copy_from_slice(&request.cookie.to_be_bytes());
+    header[16..].copy_from_slice(&bytes.to_be_bytes());
+    stream.put(&header)
+}

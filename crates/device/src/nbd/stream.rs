@@ -1,0 +1,108 @@
+//! A connection's bytes, read and written many requests at a time.
+//!
+//! Invariant: before it waits for the client it has sent all that the client may wait for.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+/// What is read or written at a time: some requests with a block of data each.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// RAM of both directions.
+pub(super) const BUFFERS_BYTES: usize = 2 * BUFFER_BYTES;
+
+/// A buffered connection.
+#[derive(Debug)]
+pub(super) struct Stream<S> {
+    socket: S,
+    input: Box<[u8]>,
+    /// The part of the input that was read and not taken.
+    start: usize,
+    end: usize,
+    output: Vec<u8>,
+}
+
+impl<S: Read + Write> Stream<S> {
+    pub(super) fn new(socket: S) -> Self {
+        Stream {
+            socket,
+            input: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            output: Vec::with_capacity(BUFFER_BYTES),
+        }
+    }
+
+    /// Takes as many bytes as `data` is long.
+    pub(super) fn take(&mut self, data: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            if self.start < self.end {
+                let step = (self.end - self.start).min(data.len() - done);
+                data[done..done + step].copy_from_slice(&self.input[self.start..self.start + step]);
+                self.start += step;
+                done += step;
+                continue;
+            }
+            self.flush()?;
+            // What is long goes where it is wanted at once.
+            if data.len() - done >= BUFFER_BYTES / 2 {
+                done += read(&mut self.socket, &mut data[done..])?;
+            } else {
+                self.end = read(&mut self.socket, &mut self.input)?;
+                self.start = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an array.
+    pub(super) fn take_array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut data = [0; N];
+        self.take(&mut data)?;
+        Ok(data)
+    }
+
+    /// Takes bytes and forgets them.
+    pub(super) fn skip(&mut self, bytes: usize) -> io::Result<()> {
+        let mut left = bytes;
+        let mut data = [0; 4096];
+        while left > 0 {
+            let step = left.min(data.len());
+            self.take(&mut data[..step])?;
+            left -= step;
+        }
+        Ok(())
+    }
+
+    /// Has bytes be sent.
+    pub(super) fn put(&mut self, data: &[u8]) -> io::Result<()> {
+        if self.output.len() + data.len() > BUFFER_BYTES {
+            self.flush()?;
+        }
+        if data.len() > BUFFER_BYTES {
+            return self.socket.write_all(data);
+        }
+        self.output.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// Sends what was put.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if !self.output.is_empty() {
+            self.socket.write_all(&self.output)?;
+            self.output.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Reads something; an error at the end of the stream.
+fn read(socket: &mut impl Read, data: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.read(data) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}

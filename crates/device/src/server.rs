@@ -1,0 +1,331 @@
+//! The server: sockets, a thread for each client, and the way to its end.
+//!
+//! Before it serves it asks of the kernel what a server of a swap device needs: that none of its
+//! memory is swapped out (to itself), that what it still allocates does not wait for swap
+//! (`PR_SET_IO_FLUSHER`), and that it is not what the kernel kills when memory is short. What is not
+//! permitted is told once.
+
+use std::mem;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::mm::{MlockAllFlags, mlockall};
+use zpager_cache::Store;
+use zpager_pool::{Space, SpaceSource};
+use zpager_store::{Clusters, Stores, row_bytes};
+
+use crate::connections::Connections;
+use crate::control::{Command, Reply, answer_client};
+use crate::device::{Device, Setup};
+use crate::nbd::{Export, serve_client};
+use crate::sockets::{Directory, Listener, control_path};
+use crate::space::Arena;
+use crate::swap_file::{StoreParts, SwapFile};
+
+/// How often handshakes are looked after.
+const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Pause when no more descriptors are to be had.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long connections may take to end with the server.
+const END_MAX: Duration = Duration::from_secs(5);
+/// Stack of a connection's thread.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Where clients connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// At the Unix socket.
+    Socket,
+    /// At this address, which is a loopback one.
+    Address(SocketAddr),
+}
+
+/// What is to be served where.
+#[derive(Debug)]
+pub struct Configuration {
+    /// What the device is made of.
+    pub setup: Setup,
+    /// Its stores, the one that is filled first before the others.
+    pub stores: Vec<StoreParts>,
+    /// Where clients connect.
+    pub listen: Listen,
+    /// The Unix socket; the control socket is beside it in any case.
+    pub socket: PathBuf,
+    /// The name by which clients may ask for it.
+    pub export: String,
+}
+
+/// Where the user is told what is not as it should be.
+pub type Warnings<'a> = &'a mut dyn FnMut(&str);
+
+type Served = Device<Arena, Stores<'static, SwapFile>>;
+
+/// A client's connection.
+enum Client {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// Where clients come from.
+enum Door {
+    Unix(Listener),
+    Tcp(TcpListener),
+}
+
+/// What all threads have.
+struct Server {
+    device: Served,
+    export: Export,
+    connections: Connections,
+    /// Readable once the server is to end.
+    end: OwnedFd,
+}
+
+/// Serves until it is told to stop. `ready` is given the device's address, as clients write it, once
+/// they can connect.
+///
+/// # Errors
+/// What kept it from serving, in one line; nothing was touched.
+pub fn serve(
+    configuration: Configuration,
+    warn: Warnings<'_>,
+    ready: impl FnOnce(&str),
+) -> Result<(), String> {
+    let signals = block_signals().map_err(|error| format!("signals: {error}"))?;
+    let Configuration { setup, stores, listen, socket, export } = configuration;
+    let control = control_path(&socket);
+    let directory = Directory::lock(&socket)?;
+    directory.check(&control)?;
+    let tcp = match listen {
+        Listen::Socket => {
+            directory.check(&socket)?;
+            None
+        }
+        Listen::Address(address) => Some(
+            TcpListener::bind(address).map_err(|error| format!("--listen {address}: {error}"))?,
+        ),
+    };
+    let device = make_device(&setup, stores)?;
+    prepare(warn);
+    let control = directory.listen(&control)?;
+    let door = match tcp {
+        Some(listener) => Door::Tcp(listener),
+        None => Door::Unix(directory.listen(&socket)?),
+    };
+    drop(directory);
+    let address = door.address(&socket);
+    let export = Export { name: export, size_bytes: setup.size_bytes };
+    let end = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| format!("eventfd: {error}"))?;
+    let server = Arc::new(Server { device, export, connections: Connections::default(), end });
+    start_control(&server, &control.listener).map_err(|error| format!("a thread: {error}"))?;
+    ready(&address);
+    accept_clients(&server, &door, &signals);
+    server.connections.end_all(END_MAX);
+    Ok(())
+}
+
+fn make_device(setup: &Setup, parts: Vec<StoreParts>) -> Result<Served, String> {
+    const NO_SPACE: &str = "no address space for the device's tables: allow more (ulimit -v)";
+    let store = (!parts.is_empty()).then(|| {
+        let row_bytes = row_bytes(parts.iter().map(|store| store.limit_bytes));
+        let words = Clusters::words_for(row_bytes);
+        let space = Arena.reserve(words * size_of::<AtomicU64>()).ok_or(NO_SPACE)?;
+        // SAFETY: the stretch is long enough, aligned and zero, and is never given back.
+        let words = unsafe { std::slice::from_raw_parts(space.base().cast::<AtomicU64>(), words) };
+        mem::forget(space);
+        let files = parts
+            .into_iter()
+            .map(|store| (store.limit_bytes, SwapFile::new(store.file, store.start_bytes)));
+        let files = files.collect::<Vec<_>>();
+        let clusters = Clusters::new(words);
+        Ok::<_, &str>(Store { blocks: Stores::new(clusters, files), clusters })
+    });
+    let device = Device::new(Arena, setup, store.transpose()?);
+    device.ok_or_else(|| NO_SPACE.to_owned())
+}
+
+/// Asks of the kernel what a server of a swap device needs.
+fn prepare(warn: Warnings<'_>) {
+    if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
+        warn(&format!(
+            "PR_SET_IO_FLUSHER: {error}: where the machine swaps to this device, its own \
+             allocations may wait for it: allow CAP_SYS_RESOURCE"
+        ));
+    }
+    // Pages are locked as they are touched: address space that is set aside costs nothing.
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    if let Err(error) = mlockall(flags) {
+        warn(&format!(
+            "mlockall: {error}: the device's memory may be swapped out itself: allow \
+             CAP_IPC_LOCK, or more (ulimit -l)"
+        ));
+    }
+    // Only root may; where the kernel kills it all the same, its clients get errors.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+}
+
+/// Has the signals that end the server be read from a descriptor, in all threads to come. A file that
+/// may not grow is an error of the write, and no signal.
+fn block_signals() -> std::io::Result<OwnedFd> {
+    // SAFETY: the sets are this function's own and initialised by `sigemptyset`; the calls change
+    // the calling thread's mask alone, and make a descriptor that nobody else knows.
+    unsafe {
+        let mut ending: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&raw mut ending);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::sigaddset(&raw mut ending, signal);
+        }
+        let mut blocked = ending;
+        libc::sigaddset(&raw mut blocked, libc::SIGXFSZ);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, std::ptr::null_mut());
+        let descriptor = libc::signalfd(-1, &raw const ending, libc::SFD_CLOEXEC);
+        match descriptor {
+            -1 => Err(std::io::Error::last_os_error()),
+            descriptor => Ok(OwnedFd::from_raw_fd(descriptor)),
+        }
+    }
+}
+
+impl Door {
+    /// As clients write it.
+    fn address(&self, socket: &Path) -> String {
+        match self {
+            Door::Unix(_) => format!("nbd+unix:///?socket={}", socket.display()),
+            Door::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => format!("nbd://{address}"),
+                Err(_) => "nbd".to_owned(),
+            },
+        }
+    }
+
+    fn descriptor(&self) -> rustix::fd::BorrowedFd<'_> {
+        match self {
+            Door::Unix(listener) => listener.listener.as_fd(),
+            Door::Tcp(listener) => listener.as_fd(),
+        }
+    }
+
+    fn accept(&self) -> std::io::Result<Client> {
+        match self {
+            Door::Unix(listener) => Ok(Client::Unix(listener.listener.accept()?.0)),
+            Door::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                Ok(Client::Tcp(stream))
+            }
+        }
+    }
+}
+
+impl Client {
+    fn second_descriptor(&self) -> std::io::Result<OwnedFd> {
+        match self {
+            Client::Unix(stream) => stream.as_fd().try_clone_to_owned(),
+            Client::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
+        }
+    }
+}
+
+/// Lets clients in until the server is to end.
+fn accept_clients(server: &Arc<Server>, door: &Door, signals: &OwnedFd) {
+    for number in 0.. {
+        let descriptors = [door.descriptor(), signals.as_fd(), server.end.as_fd()];
+        let mut ready = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        // An interrupted poll finds nothing, and is made again.
+        let _ = poll(&mut ready, Some(&TICK));
+        let [is_client, is_signal, is_end] = ready.map(|fd| !fd.revents().is_empty());
+        if is_signal || is_end {
+            return;
+        }
+        server.connections.end_slow();
+        if !is_client {
+            continue;
+        }
+        match door.accept() {
+            Ok(client) => start_client(server, client, number),
+            Err(_) => thread::sleep(ACCEPT_PAUSE),
+        }
+    }
+}
+
+/// Has a thread of its own serve a client, or closes its connection where there is no room for it.
+fn start_client(server: &Arc<Server>, client: Client, number: u64) {
+    let Ok(second) = client.second_descriptor() else { return };
+    if !server.connections.enter(number, second) {
+        return;
+    }
+    let its_server = Arc::clone(server);
+    let serving = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+        its_server.serve(&client, number);
+        drop(client);
+        its_server.connections.leave(number);
+    });
+    if serving.is_err() {
+        server.connections.leave(number);
+    }
+}
+
+impl Server {
+    fn serve(&self, client: &Client, number: u64) {
+        let Some(mut worker) = self.device.connect() else { return };
+        let agreed = || self.connections.agreed(number);
+        match client {
+            Client::Unix(stream) => {
+                serve_client(stream, &self.device, &mut worker, &self.export, agreed)
+            }
+            Client::Tcp(stream) => {
+                serve_client(stream, &self.device, &mut worker, &self.export, agreed)
+            }
+        };
+        self.device.disconnect(worker);
+    }
+
+    /// Has the thread that lets clients in end the server.
+    fn stop(&self) {
+        // It fails only where it has been done over and over.
+        let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
+    }
+
+    /// What a command comes to, but for the end of the server.
+    fn control(&self, command: Command) -> Reply {
+        match command {
+            Command::Status => Reply::Status(Box::new(self.device.status())),
+            Command::Set { memory_bytes } => match self.device.set_memory(memory_bytes) {
+                Ok(()) => Reply::Done,
+                Err(why) => Reply::Error(why),
+            },
+            Command::Stop { force } => match self.connections.users() {
+                users if users > 0 && !force => Reply::Error(format!(
+                    "{users} clients use the device: have them leave (swapoff, nbd-client -d), or \
+                     give --force"
+                )),
+                _ => Reply::Done,
+            },
+        }
+    }
+}
+
+/// Has a thread answer at the control socket, one client after the other.
+fn start_control(server: &Arc<Server>, listener: &UnixListener) -> std::io::Result<()> {
+    let (server, listener) = (Arc::clone(server), listener.try_clone()?);
+    let answering = move || {
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    if answer_client(&stream, |command| server.control(command)) {
+                        server.stop();
+                    }
+                }
+                Err(_) => thread::sleep(ACCEPT_PAUSE),
+            }
+        }
+    };
+    thread::Builder::new().stack_size(STACK_BYTES).spawn(answering).map(|_| ())
+}

@@ -1,0 +1,365 @@
+//! The device against a plain vector, under every design, with stores that are there, full, failing
+//! or absent, in little memory.
+//!
+//! The seed is taken from ZPAGER_SEED, or fixed; it is printed.
+
+use std::sync::atomic::AtomicU64;
+
+use zpager_cache::Store;
+use zpager_device::{Device, Refused, Setup, Worker};
+use zpager_policy::{DesignId, Settings};
+use zpager_pool::Heap;
+use zpager_store::{Blocks, Clusters, Errno, Faulting, Memory};
+
+const MIB: u64 = 1 << 20;
+const BLOCK_BYTES: u64 = 4096;
+/// Most bytes of one step.
+const STEP_BYTES_MAX: u64 = 40 << 10;
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed: u64 = seed.unwrap_or(1999);
+        println!("ZPAGER_SEED={seed}");
+        Random(seed.wrapping_mul(2) | 1)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
+    }
+
+    /// Data of one of several kinds: some shrink, some do not, some are one word again and again.
+    fn fill(&mut self, data: &mut [u8]) {
+        let kind = self.below(6);
+        let word = self.below(3) * 0x0101_0101;
+        for chunk in data.chunks_mut(8) {
+            let value = match kind {
+                0 | 1 => self.0 ^ self.below(u64::MAX >> 16) << 20,
+                2 => word,
+                _ => self.below(256) << 8 | 0x5500_0000,
+            };
+            chunk.copy_from_slice(&value.to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// What lies behind a device.
+enum Behind {
+    Nothing,
+    Good(u64),
+    Failing(u64),
+}
+
+type Faulty = Faulting<Memory>;
+type Small = Device<Heap, Faulty>;
+
+fn device(id: DesignId, size_bytes: u64, behind: &Behind) -> Small {
+    let (store_bytes, one_in) = match behind {
+        Behind::Nothing => (0, 0),
+        Behind::Good(bytes) => (*bytes, 0),
+        Behind::Failing(bytes) => (*bytes, 4),
+    };
+    let words: &'static [AtomicU64] =
+        (0..Clusters::words_for(store_bytes)).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
+    let store = (store_bytes > 0).then(|| Store {
+        blocks: Faulting::new(Memory::default(), 7, one_in),
+        clusters: Clusters::new(words),
+    });
+    let setup = Setup {
+        size_bytes,
+        memory_bytes: 8 * MIB,
+        memory_bytes_max: 16 * MIB,
+        settings: Settings::of(id),
+    };
+    Device::new(Heap, &setup, store).expect("heap")
+}
+
+/// A device, what it should hold, and what may not be read any more as the store failed.
+struct Pair {
+    device: Small,
+    worker: Option<Worker>,
+    model: Vec<u8>,
+    refused: u64,
+    lost: u64,
+}
+
+impl Pair {
+    fn new(id: DesignId, size_bytes: u64, behind: &Behind) -> Self {
+        let device = device(id, size_bytes, behind);
+        let worker = device.connect();
+        assert!(worker.is_some(), "the first is always let in");
+        let model = vec![0; size_bytes as usize];
+        Pair { device, worker, model, refused: 0, lost: 0 }
+    }
+
+    fn worker(&mut self) -> (&Small, &mut Worker) {
+        (&self.device, self.worker.as_mut().expect("connected"))
+    }
+
+    /// Reads block by block; what the store has lost may be missing, and is never wrong.
+    fn check(&mut self, offset_bytes: u64, bytes: u64) {
+        let mut at = offset_bytes;
+        while at < offset_bytes + bytes {
+            let left = (offset_bytes + bytes - at) as usize;
+            let step = left.min((BLOCK_BYTES - at % BLOCK_BYTES) as usize);
+            let (device, worker) = self.worker();
+            match device.read(worker, at, step).map(<[u8]>::to_vec) {
+                Ok(data) => {
+                    let expected = &self.model[at as usize..at as usize + step];
+                    assert!(data == expected, "other bytes at {at}");
+                }
+                Err(refused) => {
+                    assert_eq!(refused, Refused::Io);
+                    self.lost += 1;
+                }
+            }
+            at += step as u64;
+        }
+    }
+
+    fn write(&mut self, offset_bytes: u64, data: &[u8]) {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset_bytes + done as u64;
+            let step = Small::piece_bytes(at, data.len() - done);
+            let part = &data[done..done + step];
+            let (device, worker) = self.worker();
+            device.slot(worker, at, step).copy_from_slice(part);
+            match device.write(worker, at, step) {
+                Ok(()) => self.model[at as usize..at as usize + step].copy_from_slice(part),
+                Err(_) => return self.take_over(at, part),
+            }
+            done += step;
+        }
+    }
+
+    /// After a write that was refused: each block is as before or as written.
+    fn take_over(&mut self, offset_bytes: u64, data: &[u8]) {
+        self.refused += 1;
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset_bytes + done as u64;
+            let step = (data.len() - done).min((BLOCK_BYTES - at % BLOCK_BYTES) as usize);
+            let part = &data[done..done + step];
+            let (device, worker) = self.worker();
+            if let Ok(found) = device.read(worker, at, step).map(<[u8]>::to_vec) {
+                let model = &mut self.model[at as usize..at as usize + step];
+                assert!(found == part || found == model, "neither old nor new at {at}");
+                model.copy_from_slice(&found);
+            }
+            done += step;
+        }
+    }
+
+    fn step(&mut self, random: &mut Random) {
+        let size_bytes = self.model.len() as u64;
+        let unit = if random.below(3) == 0 { 1 } else { BLOCK_BYTES };
+        let bytes = (1 + random.below(STEP_BYTES_MAX)).next_multiple_of(unit);
+        let offset_bytes = random.below((size_bytes - bytes) / unit + 1) * unit;
+        let range = offset_bytes as usize..(offset_bytes + bytes) as usize;
+        match random.below(12) {
+            0..5 => self.check(offset_bytes, bytes),
+            5..10 => {
+                let mut data = vec![0; bytes as usize];
+                data.chunks_mut(BLOCK_BYTES as usize).for_each(|block| random.fill(block));
+                self.write(offset_bytes, &data);
+            }
+            10 => {
+                self.device.trim(offset_bytes, bytes);
+                let first = range.start.next_multiple_of(BLOCK_BYTES as usize);
+                let end = range.end / BLOCK_BYTES as usize * BLOCK_BYTES as usize;
+                if first < end {
+                    self.model[first..end].fill(0);
+                }
+            }
+            _ => {
+                let (device, worker) = self.worker();
+                match device.write_zeroes(worker, offset_bytes, bytes) {
+                    Ok(()) => self.model[range].fill(0),
+                    Err(_) => self.take_over(offset_bytes, &vec![0; bytes as usize]),
+                }
+            }
+        }
+        let status = self.device.status();
+        assert!(status.held_bytes <= status.memory_bytes, "too much: {status:?}");
+    }
+
+    /// Everything is freed by one trim.
+    fn empty(&mut self) {
+        self.device.trim(0, self.model.len() as u64);
+        let status = self.device.status();
+        assert_eq!((status.blocks, status.payload_bytes, status.spilled_blocks), (0, 0, 0));
+        assert!(status.pool_bytes <= 128 << 10, "a pool of nothing: {status:?}");
+        self.model.fill(0);
+        self.check(0, 64 * BLOCK_BYTES);
+    }
+}
+
+fn run(id: DesignId, size_bytes: u64, behind: &Behind, steps: u32) -> Pair {
+    println!("{id:?}, {size_bytes} bytes, {steps} steps");
+    let (mut pair, mut random) = (Pair::new(id, size_bytes, behind), Random::new());
+    for _ in 0..steps {
+        pair.step(&mut random);
+    }
+    pair.check(0, size_bytes);
+    pair
+}
+
+#[test]
+fn every_block_is_what_was_written_whatever_the_design() {
+    for id in DesignId::ALL {
+        let mut pair = run(id, 32 * MIB, &Behind::Good(64 * MIB), 4000);
+        let status = pair.device.status();
+        assert_eq!((pair.refused, pair.lost), (0, 0), "{id:?}: {status:?}");
+        assert!(status.counters.store_writes > 0, "{id:?}: {status:?}");
+        pair.empty();
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_nothing_else_is_lost() {
+    for behind in [Behind::Nothing, Behind::Good(MIB)] {
+        let mut pair = run(DesignId::Default, 32 * MIB, &behind, 4000);
+        assert!(pair.refused > 100 && pair.lost == 0, "{} refused", pair.refused);
+        // What is written once more as it is takes no more room.
+        let refused = pair.refused;
+        pair.empty();
+        let data: Vec<u8> = (0..BLOCK_BYTES).map(|at| ((at * at) >> 3) as u8).collect();
+        pair.write(5 * BLOCK_BYTES, &data);
+        assert_eq!(pair.refused, refused, "there is room again");
+        pair.check(0, MIB);
+    }
+}
+
+#[test]
+fn a_full_device_can_still_be_written_over() {
+    let (mut pair, mut random) =
+        (Pair::new(DesignId::Default, 64 * MIB, &Behind::Nothing), Random::new());
+    let mut block = [0; BLOCK_BYTES as usize];
+    let mut kept = Vec::new();
+    for at in (0..64 * MIB).step_by(BLOCK_BYTES as usize) {
+        block.chunks_mut(4).for_each(|word| word.copy_from_slice(&[random.below(256) as u8; 4]));
+        let refused = pair.refused;
+        pair.write(at, &block);
+        if pair.refused > refused {
+            break;
+        }
+        kept.push((at, block));
+    }
+    assert!(pair.refused == 1 && kept.len() > 1000, "{} kept", kept.len());
+    for (at, block) in kept {
+        pair.write(at, &block);
+    }
+    assert_eq!(pair.refused, 1);
+    pair.check(0, 64 * MIB);
+}
+
+#[test]
+fn a_store_that_fails_never_gives_wrong_bytes() {
+    for id in [DesignId::Default, DesignId::Zswap] {
+        let pair = run(id, 20 * MIB, &Behind::Failing(64 * MIB), 2500);
+        let status = pair.device.status();
+        assert!(status.counters.store_errors > 0, "{status:?}");
+        assert_eq!(status.counters.read_errors > 0, pair.lost > 0, "{status:?}");
+    }
+}
+
+#[test]
+fn zeros_take_nothing_and_other_words_next_to_nothing() {
+    let mut pair = Pair::new(DesignId::Default, 64 * MIB, &Behind::Nothing);
+    let empty = pair.device.status();
+    for at in (0..64 * MIB).step_by(MIB as usize) {
+        pair.write(at, &vec![0; MIB as usize]);
+    }
+    let zeros = pair.device.status();
+    assert_eq!((zeros.blocks, zeros.held_bytes), (0, empty.held_bytes));
+    for at in (0..64 * MIB).step_by(MIB as usize) {
+        pair.write(at, &vec![0xff; MIB as usize]);
+    }
+    let words = pair.device.status();
+    assert_eq!((words.same_filled_blocks, words.pool_bytes), (64 * 256, 0));
+    assert!(words.held_bytes <= empty.held_bytes + 64 * 256 * 8 + (16 << 10), "{words:?}");
+    pair.check(0, 64 * MIB);
+    pair.empty();
+}
+
+#[test]
+fn memory_can_be_set_as_far_as_there_is_a_place_for_the_rest() {
+    let mut pair = Pair::new(DesignId::Default, 64 * MIB, &Behind::Good(12 * MIB));
+    assert!(pair.device.set_memory(MIB).is_err() && pair.device.set_memory(17 * MIB).is_err());
+    pair.device.set_memory(16 * MIB).expect("in range");
+    let mut random = Random::new();
+    let mut at = 0;
+    while pair.refused == 0 {
+        let mut data = vec![0; 64 << 10];
+        data.chunks_mut(2).for_each(|pair| pair[0] = random.below(256) as u8);
+        pair.write(at, &data);
+        at += 64 << 10;
+    }
+    let why = pair.device.set_memory(8 * MIB).expect_err("there is no place for it");
+    assert!(why.contains("the store"), "{why}");
+    assert_eq!(pair.device.status().memory_bytes, 16 * MIB);
+    pair.check(0, 64 * MIB);
+    pair.device.trim(0, 24 * MIB);
+    pair.model[..24 << 20].fill(0);
+    pair.device.set_memory(8 * MIB).expect("there is now");
+    let status = pair.device.status();
+    assert!(status.held_bytes <= 8 * MIB, "{status:?}");
+    pair.check(0, 64 * MIB);
+}
+
+#[test]
+fn clients_come_and_go() {
+    let pair = Pair::new(DesignId::Default, MIB, &Behind::Nothing);
+    let before = pair.device.status();
+    let workers: Vec<Worker> = (0..8).map_while(|_| pair.device.connect()).collect();
+    assert_eq!(workers.len(), 8);
+    let status = pair.device.status();
+    assert!(status.held_bytes > before.held_bytes + 8 * (200 << 10), "{status:?}");
+    workers.into_iter().for_each(|worker| pair.device.disconnect(worker));
+    assert_eq!(pair.device.status().held_bytes, before.held_bytes);
+}
+
+/// A store whose every write fails: what fits RAM is kept, the rest is refused as an error.
+#[test]
+fn without_a_store_that_works_there_is_memory() {
+    struct Broken;
+    impl Blocks for Broken {
+        fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
+            Err(Errno(5))
+        }
+        fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
+            Err(Errno(5))
+        }
+        fn punch(&self, _: u64, _: u64) {}
+    }
+    let words: &'static [AtomicU64] =
+        (0..Clusters::words_for(64 * MIB)).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
+    let settings = Settings::of(DesignId::Default);
+    let (size_bytes, memory_bytes) = (64 * MIB, 8 * MIB);
+    let setup = Setup { size_bytes, memory_bytes, memory_bytes_max: memory_bytes, settings };
+    let store = Store { blocks: Broken, clusters: Clusters::new(words) };
+    let device = Device::new(Heap, &setup, Some(store)).expect("heap");
+    let mut worker = device.connect().expect("the first");
+    let mut random = Random::new();
+    let mut kept = Vec::new();
+    for at in (0..size_bytes).step_by(BLOCK_BYTES as usize) {
+        let mut block = vec![0; BLOCK_BYTES as usize];
+        block.chunks_mut(8).for_each(|word| word[0] = random.below(256) as u8);
+        device.slot(&mut worker, at, block.len()).copy_from_slice(&block);
+        match device.write(&mut worker, at, block.len()) {
+            Ok(()) => kept.push((at, block)),
+            Err(refused) => assert_eq!(refused, Refused::Io, "at {at}"),
+        }
+    }
+    assert!(kept.len() > 2000 && kept.len() < 16_000, "{} kept", kept.len());
+    for (at, block) in kept {
+        assert_eq!(device.read(&mut worker, at, block.len()), Ok(&block[..]));
+    }
+}
