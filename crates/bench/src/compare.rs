@@ -20,6 +20,9 @@ use crate::workloads::{Divisor, Job, Output, Workload};
 /// Failures in sequence after which a rival is given up.
 const MAX_FAILURES: u32 = 2;
 
+/// How many times as long a run may take on a slow disk.
+const SLOW_DISK_PATIENCE: f64 = 10.0;
+
 /// Longer than any workload takes without a limit.
 const FREE_TIME_OUT: Duration = Duration::from_secs(3600);
 
@@ -28,7 +31,7 @@ const FREE_TIME_OUT: Duration = Duration::from_secs(3600);
 /// # Errors
 /// When the bench itself fails or is interrupted; everything is put back.
 pub(crate) fn run(options: &RunOptions) -> Result<()> {
-    let mut session = Session::open(&options.common)?;
+    let mut session = Session::open(&options.common, options.disk_iops)?;
     announce(options, &session);
     let compared = compare_all(options, &mut session);
     let closed = session.close();
@@ -42,6 +45,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
 fn announce(options: &RunOptions, session: &Session) {
     eprintln!("zpager bench changes this machine while it runs, and puts everything back:");
     eprintln!("  every run: makes a memory cgroup");
+    if let Some(disk) = &session.slow_disk {
+        eprintln!("  every run: {}", disk.announcement());
+    }
     for name in &options.rivals {
         for change in name.rival().changes(&session.surroundings) {
             eprintln!("  {}: {change}", name.rival().name());
@@ -163,7 +169,8 @@ fn measure_free(
         .output()
         .map_err(anyhow::Error::msg)
         .with_context(|| format!("{} does not even run without a limit", workload.name()))?;
-    let patience = Duration::from_secs_f64(30.0 + 30.0 * run.finished.seconds);
+    let slowness = if options.disk_iops.is_some() { SLOW_DISK_PATIENCE } else { 1.0 };
+    let patience = Duration::from_secs_f64(slowness * (30.0 + 30.0 * run.finished.seconds));
     Ok(Free {
         output: output.clone(),
         peak_bytes: run.account.peak_bytes,
@@ -328,6 +335,7 @@ fn figures(run: &Run, output: &Output) -> Figures {
         faults: run.account.faults,
         ns_per_fault: nanoseconds_per(divisor),
         ns_per_access: nanoseconds_per(passes.map_or(0, |passes| passes.accesses)),
+        traffic: run.traffic,
     }
 }
 

@@ -62,12 +62,12 @@ impl Hierarchy {
         match Self::mounted(changes.machine()) {
             Some(hierarchy) => {
                 if let Hierarchy::V2(mount) = &hierarchy {
-                    changes.enable_memory_controller(mount)?;
+                    changes.enable_controller(mount, "memory")?;
                 }
                 Ok(hierarchy)
             }
             None => {
-                let mount = changes.mount_memory_controller().context("no memory cgroup here")?;
+                let mount = changes.mount_controller("memory").context("no memory cgroup here")?;
                 Ok(Hierarchy::V1(mount))
             }
         }
@@ -75,22 +75,22 @@ impl Hierarchy {
 
     /// The hierarchy that is mounted and has the memory controller.
     fn mounted(machine: &Machine) -> Option<Self> {
-        let mounts = machine.read("/proc/self/mounts").ok()?;
-        mounts.lines().find_map(|line| {
-            let mut fields = line.split(' ').skip(1);
-            let mount = fields.next()?;
-            let (kind, options) = (fields.next()?, fields.next()?);
-            match kind {
-                "cgroup" if options.split(',').any(|option| option == "memory") => {
-                    Some(Hierarchy::V1(machine.path(mount)))
-                }
-                "cgroup2" => {
-                    let controllers = machine.read(&format!("{mount}/cgroup.controllers")).ok()?;
-                    let has_memory = controllers.split(' ').any(|name| name == "memory");
-                    has_memory.then(|| Hierarchy::V2(machine.path(mount)))
-                }
-                _ => None,
-            }
+        let v1 = Self::mounted_v1(machine, "memory").map(Hierarchy::V1);
+        v1.or_else(|| Self::mounted_v2(machine, "memory").map(Hierarchy::V2))
+    }
+
+    /// Where a controller of version 1 is mounted.
+    pub(crate) fn mounted_v1(machine: &Machine, controller: &str) -> Option<PathBuf> {
+        find_mount(machine, "cgroup", |_, options| {
+            options.split(',').any(|option| option == controller)
+        })
+    }
+
+    /// Where version 2 is mounted, if it has this controller.
+    fn mounted_v2(machine: &Machine, controller: &str) -> Option<PathBuf> {
+        find_mount(machine, "cgroup2", |mount, _| {
+            let controllers = machine.read(&format!("{mount}/cgroup.controllers"));
+            controllers.is_ok_and(|names| names.split(' ').any(|name| name == controller))
         })
     }
 
@@ -128,6 +128,8 @@ pub(crate) struct Allowance {
 pub(crate) struct Group {
     hierarchy: Hierarchy,
     directory: PathBuf,
+    /// The group of its processes in another hierarchy of version 1.
+    other_directory: Option<PathBuf>,
 }
 
 impl Group {
@@ -143,7 +145,7 @@ impl Group {
         let name = format!("{OWN_PREFIX}-{}", std::process::id());
         let directory = hierarchy.mount().join(name);
         changes.make_group(&directory)?;
-        let group = Group { hierarchy: hierarchy.clone(), directory };
+        let group = Group { hierarchy: hierarchy.clone(), directory, other_directory: None };
         group.allow(allowance)?;
         Ok(group)
     }
@@ -187,12 +189,26 @@ impl Group {
         field_of(&text, field)
     }
 
-    /// The file through which a process joins the group by writing `0`.
+    /// The group's directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Has the processes join a group of another hierarchy too.
+    pub(crate) fn join_also(&mut self, directory: PathBuf) {
+        self.other_directory = Some(directory);
+    }
+
+    /// The files through which a process joins the group by writing `0` to each.
     ///
     /// # Errors
-    /// As opening the file.
-    pub(crate) fn door(&self) -> io::Result<fs::File> {
-        fs::OpenOptions::new().write(true).open(self.directory.join("cgroup.procs"))
+    /// As opening the files.
+    pub(crate) fn doors(&self) -> io::Result<Vec<fs::File>> {
+        let directories = [Some(&self.directory), self.other_directory.as_ref()];
+        let open = |directory: &PathBuf| {
+            fs::OpenOptions::new().write(true).open(directory.join("cgroup.procs"))
+        };
+        directories.into_iter().flatten().map(open).collect()
     }
 
     /// Bytes charged now.
@@ -238,6 +254,20 @@ impl Group {
     pub(crate) fn kill_all(&self) -> Result<()> {
         empty(&self.directory)
     }
+}
+
+/// The first mount of a kind of file system of which `fits` is true, given its directory and options.
+fn find_mount(
+    machine: &Machine,
+    kind: &str,
+    mut fits: impl FnMut(&str, &str) -> bool,
+) -> Option<PathBuf> {
+    let mounts = machine.read("/proc/self/mounts").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (mount, found, options) = (fields.next()?, fields.next()?, fields.next()?);
+        (found == kind && fits(mount, options)).then(|| machine.path(mount))
+    })
 }
 
 fn field_of(text: &str, field: &str) -> u64 {

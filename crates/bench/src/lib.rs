@@ -6,11 +6,12 @@
 //!
 //! From the outside in: [`options`] are checked; `compare` and `overhead` plan
 //! runs; `session` does one; `rivals` and `workloads` say what is run; `process`
-//! and `group` run and measure it; `changes` is the only way in which the machine
+//! and `group` run and measure it; `disk` counts and slows down what it is swapped to; `changes` is the only way in which the machine
 //! is changed, and puts it back.
 
 mod changes;
 mod compare;
+mod disk;
 mod group;
 mod interrupt;
 mod limit;

@@ -143,7 +143,12 @@ pub struct RunOptions {
     /// Runs of each workload under each rival
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// When a run is killed [default: 30 s and 30 times as long as without a limit]
+    /// Give swap files and zpager's store a disk of their own that does so many reads and so many
+    /// writes a second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub disk_iops: Option<u32>,
+    /// When a run is killed [default: 30 s and 30 times as long as without a limit, on a slow disk
+    /// ten times that]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub time_out: Option<u64>,
 }

@@ -49,7 +49,7 @@ struct Row {
 /// # Errors
 /// When the bench itself fails or is interrupted; everything is put back.
 pub(crate) fn run(options: &OverheadOptions) -> Result<()> {
-    let mut session = Session::open(&options.common)?;
+    let mut session = Session::open(&options.common, None)?;
     eprintln!("zpager bench makes a memory cgroup for every run, and removes it.");
     let measured: Result<Vec<Row>> = options
         .common

@@ -159,10 +159,12 @@ fn command(program: &Program, place: &Place<'_>, stderr: File) -> Result<Command
         // Ctrl-C is the bench's to act on.
         .process_group(0);
     if let Some(group) = place.group {
-        let mut door = group.door()?;
-        // SAFETY: between fork and exec only write(2) is called, on a descriptor
+        let mut doors = group.doors()?;
+        // SAFETY: between fork and exec only write(2) is called, on descriptors
         // that the closure owns; that is safe in a signal handler and so here.
-        unsafe { command.pre_exec(move || door.write_all(b"0")) };
+        unsafe {
+            command.pre_exec(move || doors.iter_mut().try_for_each(|door| door.write_all(b"0")))
+        };
     }
     Ok(command)
 }

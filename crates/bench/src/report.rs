@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
+use crate::disk::Traffic;
 use crate::statistics::{median, range};
 
 /// One workload under one rival.
@@ -41,6 +42,14 @@ pub(crate) struct Row {
     pub ns_per_fault_median: Option<f64>,
     /// Median time of the visit of a page, where the workload measures it.
     pub ns_per_access_median: Option<f64>,
+    /// Median of the reads from the disk that swap files and stores lie on.
+    pub disk_reads: Option<u64>,
+    /// Median of the bytes read from it.
+    pub disk_read_bytes: Option<u64>,
+    /// Median of the writes to it.
+    pub disk_writes: Option<u64>,
+    /// Median of the bytes written to it.
+    pub disk_written_bytes: Option<u64>,
     /// What a reader has to know.
     pub note: String,
 }
@@ -58,6 +67,8 @@ pub(crate) struct Figures {
     pub ns_per_fault: Option<f64>,
     /// Time of the visit of a page.
     pub ns_per_access: Option<f64>,
+    /// What went to the disk and came from it.
+    pub traffic: Option<Traffic>,
 }
 
 impl Row {
@@ -75,6 +86,15 @@ impl Row {
         self.faults = median(&column(|run| Some(run.faults as f64))).unwrap_or(0.0) as u64;
         self.ns_per_fault_median = median(&column(|run| run.ns_per_fault));
         self.ns_per_access_median = median(&column(|run| run.ns_per_access));
+        let disk = |of: fn(&Traffic) -> u64| {
+            let counts: Vec<_> =
+                runs.iter().filter_map(|run| Some(of(run.traffic.as_ref()?) as f64)).collect();
+            median(&counts).map(|count| count as u64)
+        };
+        self.disk_reads = disk(|traffic| traffic.reads);
+        self.disk_read_bytes = disk(|traffic| traffic.read_bytes);
+        self.disk_writes = disk(|traffic| traffic.writes);
+        self.disk_written_bytes = disk(|traffic| traffic.written_bytes);
     }
 }
 
@@ -97,7 +117,7 @@ pub(crate) fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header([
         "workload", "rival", "memory", "peak", "seconds", "spread", "ratio", "faults", "ns/fault",
-        "output", "note",
+        "written", "writes", "read", "reads", "output", "note",
     ]);
     for row in rows {
         table.add_row([
@@ -110,11 +130,15 @@ pub(crate) fn table(rows: &[Row]) -> Table {
             ratio(row, rows).map_or("-".into(), |ratio| format!("{ratio:.2}")),
             row.faults.to_string(),
             row.ns_per_fault_median.map_or("-".into(), |time| format!("{time:.0}")),
+            row.disk_written_bytes.map_or("-".into(), mebibytes),
+            count(row.disk_writes),
+            row.disk_read_bytes.map_or("-".into(), mebibytes),
+            count(row.disk_reads),
             if row.output_ok { "ok".into() } else { "-".into() },
             row.note.clone(),
         ]);
     }
-    for column in 2..9 {
+    for column in 2..13 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -124,6 +148,10 @@ pub(crate) fn table(rows: &[Row]) -> Table {
 
 fn mebibytes(bytes: u64) -> String {
     if bytes == 0 { "-".into() } else { format!("{:.1} M", bytes as f64 / f64::from(1 << 20)) }
+}
+
+fn count(figure: Option<u64>) -> String {
+    figure.map_or("-".into(), |figure| figure.to_string())
 }
 
 fn spread(row: &Row) -> String {
@@ -152,7 +180,13 @@ mod tests {
         let mut row = Row { workload: "sort".into(), rival: rival.into(), ..Row::default() };
         let runs: Vec<_> = seconds
             .iter()
-            .map(|&seconds| Figures { seconds, peak_bytes: 5, faults: 9, ..Figures::default() })
+            .map(|&seconds| Figures {
+                seconds,
+                peak_bytes: 5,
+                faults: 9,
+                traffic: Some(Traffic { writes: seconds as u64, ..Traffic::default() }),
+                ..Figures::default()
+            })
             .collect();
         row.set_figures(&runs);
         row
@@ -165,12 +199,13 @@ mod tests {
         assert_eq!((row.seconds_min, row.seconds_max), (Some(2.0), Some(4.0)));
         assert_eq!((row.runs, row.peak_bytes, row.faults), (3, 5, 9));
         assert_eq!(row.ns_per_fault_median, None);
+        assert_eq!((row.disk_writes, row.disk_reads), (Some(3), Some(0)));
     }
 
     #[test]
     fn a_row_without_runs_has_no_times() {
         let row = row("zram", &[]);
-        assert_eq!((row.runs, row.seconds_median), (0, None));
+        assert_eq!((row.runs, row.seconds_median, row.disk_writes), (0, None, None));
         assert!(table(&[row]).to_string().contains("zram"));
     }
 

@@ -8,12 +8,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::changes::guardian::Guardian;
 use crate::changes::{Changes, Mark, OWN_PREFIX};
+use crate::disk::{SlowDisk, Traffic};
 use crate::group::{Allowance, Group, Hierarchy};
 use crate::interrupt;
 use crate::machine::Machine;
 use crate::options::CommonOptions;
 use crate::process::{self, Ending, Finished, Place};
-use crate::rivals::{Account, Rival, Surroundings, Terms};
+use crate::rivals::{Account, Rival, Surroundings, Terms, swap_size_bytes};
 use crate::workloads::{Job, Output, Preparation, Workload, warm};
 
 /// A session; its end takes back all it changed.
@@ -23,6 +24,8 @@ pub(crate) struct Session {
     /// Where things are.
     pub surroundings: Surroundings,
     options: CommonOptions,
+    /// What swap files and stores go to, if not to a disk of the machine's.
+    pub slow_disk: Option<SlowDisk>,
 }
 
 /// A run with its accounts.
@@ -34,6 +37,9 @@ pub(crate) struct Run {
     pub account: Account,
     /// What its cgroup was allowed.
     pub allowance: Allowance,
+    /// What went to the disk and came from it, for all programs that use it; nothing where the
+    /// kernel does not count that.
+    pub traffic: Option<Traffic>,
     /// What is to be known of the rival here.
     pub note: String,
 }
@@ -53,11 +59,13 @@ impl Run {
 }
 
 impl Session {
-    /// Opens a session, after taking back what a killed one may have left.
+    /// Opens a session, after taking back what a killed one may have left; with `disk_iops` on a
+    /// slow disk.
     ///
     /// # Errors
-    /// Without root, with another bench at work, or without a memory controller.
-    pub(crate) fn open(options: &CommonOptions) -> Result<Self> {
+    /// Without root, with another bench at work, without a memory controller, or where disks cannot
+    /// be limited.
+    pub(crate) fn open(options: &CommonOptions, disk_iops: Option<u32>) -> Result<Self> {
         ensure!(nix::unistd::geteuid().is_root(), "bench needs root, for a cgroup and for swap");
         ensure!(options.swap_dir.is_dir(), "there is no directory {}", options.swap_dir.display());
         interrupt::listen()?;
@@ -67,9 +75,10 @@ impl Session {
             changes.take_back_to(Mark::BOTTOM)?;
         }
         let guardian = Guardian::start(&changes)?;
-        match Self::surroundings(&mut changes, options) {
-            Ok(surroundings) => {
-                Ok(Session { changes, guardian, surroundings, options: options.clone() })
+        match Self::surroundings(&mut changes, options, disk_iops) {
+            Ok((surroundings, slow_disk)) => {
+                let options = options.clone();
+                Ok(Session { changes, guardian, surroundings, options, slow_disk })
             }
             Err(error) => {
                 changes.take_back_to(Mark::BOTTOM)?;
@@ -79,7 +88,11 @@ impl Session {
         }
     }
 
-    fn surroundings(changes: &mut Changes, options: &CommonOptions) -> Result<Surroundings> {
+    fn surroundings(
+        changes: &mut Changes,
+        options: &CommonOptions,
+        disk_iops: Option<u32>,
+    ) -> Result<(Surroundings, Option<SlowDisk>)> {
         let name = format!("{OWN_PREFIX}-{}", std::process::id());
         let work_directory = options.swap_dir.join(name);
         changes.make_directory(&work_directory)?;
@@ -88,12 +101,16 @@ impl Session {
                 .with_context(|| format!("there is no command {}", path.display()))?,
             None => std::env::current_exe()?,
         };
-        Ok(Surroundings {
-            swap_directory: std::fs::canonicalize(&options.swap_dir)?,
-            zpager,
-            hierarchy: Hierarchy::find(changes)?,
-            work_directory: std::fs::canonicalize(work_directory)?,
-        })
+        let hierarchy = Hierarchy::find(changes)?;
+        let work_directory = std::fs::canonicalize(work_directory)?;
+        let slow_disk = disk_iops
+            .map(|iops| SlowDisk::find(changes, &hierarchy, &work_directory, iops))
+            .transpose()?;
+        let swap_directory = match &slow_disk {
+            Some(disk) => disk.directory().to_owned(),
+            None => std::fs::canonicalize(&options.swap_dir)?,
+        };
+        Ok((Surroundings { swap_directory, zpager, hierarchy, work_directory }, slow_disk))
     }
 
     /// Puts everything back as it was.
@@ -166,14 +183,23 @@ impl Session {
         terms: Terms,
         time_out: Duration,
     ) -> Result<Result<Run, String>> {
+        let device = match &self.slow_disk {
+            Some(disk) => Some(disk.insert(&mut self.changes, swap_size_bytes(terms))?),
+            None => None,
+        };
         let set_up = match rival.set_up(&mut self.changes, &self.surroundings, terms) {
             Ok(set_up) => set_up,
             Err(error) => return Ok(Err(format!("cannot run here: {error:#}"))),
         };
         let arrangement = rival.arrange(&job.program, &self.surroundings, terms);
         let allowance = arrangement.allowance;
-        let group = Group::make(&mut self.changes, &self.surroundings.hierarchy, allowance)?;
+        let mut group = Group::make(&mut self.changes, &self.surroundings.hierarchy, allowance)?;
+        if let (Some(disk), Some(device)) = (&self.slow_disk, &device) {
+            disk.limit(&mut self.changes, &mut group, device)?;
+        }
         let machine = self.changes.machine();
+        let traffic = || Traffic::so_far(machine, &self.surroundings.swap_directory);
+        let before = traffic();
         let place =
             Place { directory: &self.surroundings.work_directory, group: Some(&group), time_out };
         let finished = process::run(
@@ -182,10 +208,11 @@ impl Session {
             |running| (job.drive)(running),
             || set_up.pool.sample_bytes(machine),
         )?;
+        let traffic = traffic().zip(before).map(|(now, before)| now.since(before));
         let account = match finished.ending {
             Ending::Done => rival.account(&finished, &self.surroundings)?,
             _ => Account::default(),
         };
-        Ok(Ok(Run { finished, account, allowance, note: set_up.note }))
+        Ok(Ok(Run { finished, account, allowance, traffic, note: set_up.note }))
     }
 }

@@ -33,9 +33,10 @@ fn main() -> ExitCode {
         println!("skipped: needs root, for cgroups and swap");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("bad_input_is_one_line_and_125", bad_input_is_one_line_and_125),
         ("rivals_run_and_the_machine_is_as_before", rivals_run_and_the_machine_is_as_before),
+        ("a_slow_disk_is_slow_and_gone_afterwards", a_slow_disk_is_slow_and_gone_afterwards),
         ("zpager_is_given_what_it_manages", zpager_is_given_what_it_manages),
         ("an_interrupted_bench_puts_everything_back", an_interrupted_bench_puts_everything_back),
         ("the_guardian_of_a_killed_bench_does_too", the_guardian_of_a_killed_bench_does_too),
@@ -69,6 +70,8 @@ struct Snapshot {
     switches: Vec<Option<String>>,
     devices: BTreeSet<PathBuf>,
     groups: BTreeSet<PathBuf>,
+    limits: Vec<Option<String>>,
+    backing_files: Vec<String>,
     mounts: String,
     files: BTreeSet<PathBuf>,
 }
@@ -80,13 +83,29 @@ impl Snapshot {
         let own = |path: &PathBuf| path.to_string_lossy().contains("zpager-bench");
         let mut groups = entries(Path::new("/sys/fs/cgroup"));
         groups.extend(entries(Path::new("/sys/fs/cgroup/memory")));
+        groups.extend(entries(Path::new("/sys/fs/cgroup/blkio")));
+        let limit = |name| {
+            fs::read_to_string(format!("/sys/fs/cgroup/blkio/blkio.throttle.{name}_iops_device"))
+                .ok()
+        };
+        let backing_file = |device: &PathBuf| fs::read_to_string(device.join("loop/backing_file"));
         groups.retain(own);
         Snapshot {
             // The size of a used area is not the bench's doing.
             swaps: first_words("/proc/swaps"),
             switches: switches.map(switch).to_vec(),
-            devices: entries(Path::new("/sys/block")),
+            // The kernel keeps a loop device that nothing uses any more.
+            devices: entries(Path::new("/sys/block"))
+                .into_iter()
+                .filter(|device| !device.to_string_lossy().contains("/loop"))
+                .collect(),
             groups,
+            limits: ["read", "write"].map(limit).to_vec(),
+            backing_files: entries(Path::new("/sys/block"))
+                .iter()
+                .filter_map(|device| backing_file(device).ok())
+                .filter(|file| file.contains("zpager-bench"))
+                .collect(),
             mounts: fs::read_to_string("/proc/self/mounts").expect("mounts"),
             files: entries(swap_directory),
         }
@@ -159,6 +178,50 @@ fn rivals_run_and_the_machine_is_as_before() {
             assert!(row["faults"].as_u64() > Some(0), "no pressure: {row}");
         }
     }
+}
+
+/// Disk swap at so few operations a second, that the time shows them.
+fn a_slow_disk_is_slow_and_gone_afterwards() {
+    const IOPS: u64 = 400;
+    let directory = swap_directory();
+    let json = directory.path().join("rows.json");
+    let before = Snapshot::take(directory.path());
+    let output = output(&[
+        "run",
+        "--scale",
+        "0.25",
+        "--runs",
+        "1",
+        "--memory",
+        "50%",
+        "--workload",
+        "random",
+        "--rivals",
+        "none,disk",
+        "--disk-iops",
+        &IOPS.to_string(),
+        "--swap-dir",
+        &directory.path().to_string_lossy(),
+        "--json",
+        &json.to_string_lossy(),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("400 reads and 400 writes a second"), "{said}");
+    let text = fs::read_to_string(&json).expect("rows");
+    fs::remove_file(&json).expect("removed");
+    assert_eq!(Snapshot::take(directory.path()), before);
+
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
+    let [free, disk] = rows.as_slice() else { panic!("{text}") };
+    let number = |row: &serde_json::Value, key: &str| row[key].as_u64().unwrap_or(u64::MAX);
+    assert_eq!((&free["output_ok"], &disk["output_ok"]), (&true.into(), &true.into()), "{text}");
+    assert_eq!((number(free, "disk_reads"), number(free, "disk_writes")), (0, 0), "{text}");
+    let (reads, written_bytes) = (number(disk, "disk_reads"), number(disk, "disk_written_bytes"));
+    assert!(written_bytes >= number(disk, "memory_bytes"), "half of the pages leave: {text}");
+    // The kernel lets a fifth of a second's operations through at once, here and there.
+    let seconds = disk["seconds_median"].as_f64().expect("seconds");
+    assert!(seconds > reads as f64 / IOPS as f64 / 2.0, "{reads} reads in {seconds} s: {text}");
 }
 
 /// Stands in for the command: runs the program as it is, and says that it

@@ -19,7 +19,7 @@ mod undo;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::machine::Machine;
-pub(crate) use undo::{Change, OWN_PREFIX, run_tool};
+pub(crate) use undo::{Change, OWN_PREFIX, run_tool, tool_output};
 
 /// Where the journal lies.
 const JOURNAL: &str = "/run/zpager-bench.journal";
@@ -160,18 +160,22 @@ impl Changes {
     /// When the disk is too full, or the file system takes no swap files.
     pub(crate) fn add_swap_file(&mut self, directory: &Path, size_bytes: u64) -> Result<()> {
         let path = directory.join(format!("{OWN_PREFIX}-{}.swap", std::process::id()));
-        self.note(Change::Made { path: path.clone() })?;
+        self.make_allocated(&path, size_bytes)?;
+        self.swap_on(&path)
+    }
+
+    /// Makes a file of allocated blocks without holes, as the kernel demands of a swap file.
+    fn make_allocated(&mut self, path: &Path, size_bytes: u64) -> Result<()> {
+        self.note(Change::Made { path: path.into() })?;
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&path)
+            .open(path)
             .with_context(|| format!("cannot make {}", path.display()))?;
-        // Allocated blocks without holes, as the kernel demands of a swap file.
         let length = i64::try_from(size_bytes)?;
         nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::empty(), 0, length)
-            .with_context(|| format!("cannot allocate {size_bytes} bytes for a swap file"))?;
-        self.swap_on(&path)
+            .with_context(|| format!("cannot allocate {size_bytes} bytes for {}", path.display()))
     }
 
     /// Writes a swap header and swaps to `path`.
@@ -207,12 +211,13 @@ impl Changes {
         run_tool("modprobe", &[name.as_ref()])
     }
 
-    /// Mounts the memory controller of cgroup version 1 on a new directory.
+    /// Mounts a controller of cgroup version 1 on a new directory.
     ///
     /// # Errors
     /// When the kernel refuses the mount.
-    pub(crate) fn mount_memory_controller(&mut self) -> Result<PathBuf> {
-        let path = std::env::temp_dir().join(format!("{OWN_PREFIX}-{}-cgroup", std::process::id()));
+    pub(crate) fn mount_controller(&mut self, controller: &str) -> Result<PathBuf> {
+        let name = format!("{OWN_PREFIX}-{}-{controller}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         self.make_directory(&path)?;
         self.note(Change::Mount { path: path.clone() })?;
         nix::mount::mount(
@@ -220,24 +225,69 @@ impl Changes {
             &path,
             Some("cgroup"),
             nix::mount::MsFlags::empty(),
-            Some("memory"),
+            Some(controller),
         )
-        .context("cannot mount the memory controller")?;
+        .with_context(|| format!("cannot mount the {controller} controller"))?;
         Ok(path)
     }
 
-    /// Gives the memory controller to the groups below the root of cgroup version 2, mounted on `mount`.
+    /// Gives a controller to the groups below the root of cgroup version 2, mounted on `mount`.
     ///
     /// # Errors
     /// When the kernel refuses, as it does in a container.
-    pub(crate) fn enable_memory_controller(&mut self, mount: &Path) -> Result<()> {
+    pub(crate) fn enable_controller(&mut self, mount: &Path, controller: &str) -> Result<()> {
         let path = mount.join("cgroup.subtree_control");
         let enabled = fs::read_to_string(&path)?;
-        if enabled.split_whitespace().any(|name| name == "memory") {
+        if enabled.split_whitespace().any(|name| name == controller) {
             return Ok(());
         }
-        self.note(Change::Controller { path: path.clone() })?;
-        fs::write(&path, "+memory").context("cannot enable the memory controller")
+        self.note(Change::Controller { path: path.clone(), name: controller.into() })?;
+        fs::write(&path, format!("+{controller}"))
+            .with_context(|| format!("cannot enable the {controller} controller"))
+    }
+
+    /// Makes the file `path` into a disk, with a file system that is mounted on the new directory
+    /// `mount`, and gives its number, such as `7:0`. What is written there goes by the file's cache.
+    ///
+    /// # Errors
+    /// Without loop devices or the tools for ext4, or when the file's own disk is too full or
+    /// takes no direct I/O.
+    pub(crate) fn add_disk(
+        &mut self,
+        path: &Path,
+        mount: &Path,
+        size_bytes: u64,
+    ) -> Result<String> {
+        self.make_allocated(path, size_bytes)?;
+        self.note(Change::LoopDevice { image: path.into() })?;
+        let attach = ["--find", "--show", "--direct-io=on"].map(OsStr::new);
+        let device = tool_output("losetup", &[&attach[..], &[path.as_os_str()]].concat())?;
+        let device = Path::new(device.trim());
+        // Without a journal nothing but the swap file or the store is written later on.
+        let plain = ["-q", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard"];
+        run_tool("mkfs.ext4", &[&plain.map(OsStr::new)[..], &[device.as_os_str()]].concat())?;
+        self.make_directory(mount)?;
+        self.note(Change::Mount { path: mount.into() })?;
+        let no_flags = nix::mount::MsFlags::MS_NOATIME;
+        nix::mount::mount(Some(device), mount, Some("ext4"), no_flags, None::<&str>)
+            .with_context(|| format!("cannot mount {}", device.display()))?;
+        let number = fs::metadata(mount)?.dev();
+        Ok(format!("{}:{}", nix::sys::stat::major(number), nix::sys::stat::minor(number)))
+    }
+
+    /// Writes a limit for the device of this number into a file of the blkio controller's root.
+    ///
+    /// # Errors
+    /// When the kernel cannot limit devices.
+    pub(crate) fn limit_device(&mut self, path: &Path, device: &str, value: u32) -> Result<()> {
+        let limits = fs::read_to_string(path)
+            .context("the kernel cannot limit disks (CONFIG_BLK_DEV_THROTTLING)")?;
+        let old = limits.lines().find_map(|line| line.strip_prefix(device)?.trim().parse().ok());
+        let change =
+            Change::DeviceLimit { path: path.into(), device: device.into(), old: old.unwrap_or(0) };
+        self.note(change)?;
+        fs::write(path, format!("{device} {value}"))
+            .with_context(|| format!("cannot limit device {device}"))
     }
 
     /// Makes a cgroup's directory.

@@ -4,6 +4,7 @@
 //! anything left to take back, so it does not matter whether the change was ever
 //! made, or was taken back before.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,10 +55,26 @@ pub(crate) enum Change {
         /// The directory it was mounted on.
         path: PathBuf,
     },
-    /// The memory controller was given to the groups below the root of cgroup version 2.
+    /// A controller was given to the groups below the root of cgroup version 2.
     Controller {
         /// The root's `cgroup.subtree_control`.
         path: PathBuf,
+        /// Its name.
+        name: String,
+    },
+    /// A file was made into a disk.
+    LoopDevice {
+        /// The file.
+        image: PathBuf,
+    },
+    /// What a device does a second was limited for the root of the blkio controller.
+    DeviceLimit {
+        /// The root's file of limits.
+        path: PathBuf,
+        /// The device's number.
+        device: String,
+        /// Its limit before, 0 for none.
+        old: u64,
     },
     /// A kernel module was loaded.
     Module {
@@ -79,7 +96,11 @@ impl Change {
             Change::Made { path } => delete_own(path),
             Change::Group { path } => group::remove(path),
             Change::Mount { path } => unmount(machine, path),
-            Change::Controller { path } => disable_controller(path),
+            Change::Controller { path, name } => disable_controller(path, name),
+            Change::LoopDevice { image } => detach(image),
+            Change::DeviceLimit { path, device, old } => {
+                Ok(fs::write(path, format!("{device} {old}"))?)
+            }
             Change::Module { name } => unload(machine, name),
         }
         .with_context(|| format!("cannot take back: {self}"))
@@ -95,7 +116,13 @@ impl std::fmt::Display for Change {
             Change::Made { path } => write!(f, "{}", path.display()),
             Change::Group { path } => write!(f, "cgroup {}", path.display()),
             Change::Mount { path } => write!(f, "cgroup mount {}", path.display()),
-            Change::Controller { path } => write!(f, "memory controller in {}", path.display()),
+            Change::Controller { path, name } => {
+                write!(f, "{name} controller in {}", path.display())
+            }
+            Change::LoopDevice { image } => write!(f, "loop device over {}", image.display()),
+            Change::DeviceLimit { path, device, old } => {
+                write!(f, "limit {old} of device {device} in {}", path.display())
+            }
             Change::Module { name } => write!(f, "kernel module {name}"),
         }
     }
@@ -153,11 +180,23 @@ fn unmount(machine: &Machine, path: &Path) -> Result<()> {
 }
 
 /// Where another program has come to use the controller meanwhile, it stays.
-fn disable_controller(path: &Path) -> Result<()> {
-    match fs::write(path, "-memory") {
+fn disable_controller(path: &Path, name: &str) -> Result<()> {
+    match fs::write(path, format!("-{name}")) {
         Err(error) if error.kind() != io::ErrorKind::ResourceBusy => Err(error.into()),
         _ => Ok(()),
     }
+}
+
+/// Takes a file away from all devices that lie over it.
+fn detach(image: &Path) -> Result<()> {
+    if !image.exists() {
+        return Ok(());
+    }
+    let ask = ["--noheadings", "--output", "NAME", "--associated"].map(OsStr::new);
+    let devices = tool_output("losetup", &[&ask[..], &[image.as_os_str()]].concat())?;
+    devices.lines().try_for_each(|device| {
+        run_tool("losetup", &[OsStr::new("--detach"), OsStr::new(device.trim())])
+    })
 }
 
 fn unload(machine: &Machine, name: &str) -> Result<()> {
@@ -168,7 +207,13 @@ fn unload(machine: &Machine, name: &str) -> Result<()> {
 }
 
 /// Runs a system tool; what it says on its standard error becomes the error.
-pub(crate) fn run_tool(tool: &str, arguments: &[&std::ffi::OsStr]) -> Result<()> {
+pub(crate) fn run_tool(tool: &str, arguments: &[&OsStr]) -> Result<()> {
+    tool_output(tool, arguments).map(|_| ())
+}
+
+/// Runs a system tool and gives its standard output; what it says on its standard error becomes
+/// the error.
+pub(crate) fn tool_output(tool: &str, arguments: &[&OsStr]) -> Result<String> {
     // The tools of administrators are not on every user's path, not even on root's under sudo.
     let path = std::env::var("PATH").unwrap_or_default();
     let output = Command::new(tool)
@@ -180,7 +225,7 @@ pub(crate) fn run_tool(tool: &str, arguments: &[&std::ffi::OsStr]) -> Result<()>
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{tool} failed: {}", said.lines().last().unwrap_or("it does not say why"));
     }
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
@@ -223,6 +268,7 @@ mod tests {
             Change::Group { path: "/nonexistent/zpager-bench".into() },
             Change::Mount { path: "/nonexistent/zpager-bench-cgroup".into() },
             Change::Module { name: "zram".into() },
+            Change::LoopDevice { image: "/nonexistent/zpager-bench-disk".into() },
         ] {
             change.take_back(&machine).expect("nothing to do");
         }

@@ -200,7 +200,7 @@ pub(crate) struct SetUp {
 }
 
 /// Room for everything the program may swap out, and a share for what the kernel allots ahead.
-fn swap_size_bytes(terms: Terms) -> u64 {
+pub(crate) fn swap_size_bytes(terms: Terms) -> u64 {
     (terms.need_bytes * 3 / 2 + (64 << 20)).next_multiple_of(4096)
 }
 

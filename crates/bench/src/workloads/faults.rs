@@ -4,13 +4,13 @@
 //! The program is this command itself, so that every rival runs the same code.
 //! Each page carries its number, how often it was written, and a checksum, so
 //! that a page that comes back stale, torn or in another's place is found.
-//! Contents are either pages of a real program, over and over, or synthetic: a
-//! quarter random words, the rest one word repeated, which flatters codecs that
-//! look for runs.
+//! Contents are pages of a real program, over and over; or synthetic: a quarter
+//! random words, the rest one word repeated, which flatters codecs that look for
+//! runs; or random bytes (the workload `random`), which no codec shrinks.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -29,8 +29,8 @@ const PAGE_BYTES: usize = 4096;
 const PAGES: u64 = 65_536;
 /// Bytes of a real program's pages that are captured at scale 1.
 const CAPTURED_BYTES: u64 = 64 << 20;
-/// The share of random words in a synthetic page.
-const RANDOM_PERCENT: usize = 25;
+/// Pages of the workload `random` at scale 1.
+const RANDOM_PAGES: u64 = 32_768;
 
 /// In what order pages are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -39,42 +39,68 @@ pub(crate) enum Order {
     Random,
     /// From the first to the last, again and again.
     Sequential,
+    /// From the first to the last, with one visit in seventeen to a random page.
+    Mixed,
 }
 
-/// One of the four workloads of this file.
+/// What pages hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// Pages of a CPython process.
+    Captured,
+    /// So many hundredths of random bytes, then one word over and over.
+    Synthetic { random_percent: usize },
+}
+
+/// One of the workloads of this file.
 pub(crate) struct Faults {
     name: &'static str,
     about: &'static str,
     order: Order,
-    is_synthetic: bool,
+    pages: u64,
+    content: Content,
 }
+
+const QUARTER_RANDOM: Content = Content::Synthetic { random_percent: 25 };
 
 pub(super) const RANDOM: Faults = Faults {
     name: "faults-random",
     about: "random visits to 256 MiB of a CPython process's pages",
     order: Order::Random,
-    is_synthetic: false,
+    pages: PAGES,
+    content: Content::Captured,
 };
 
 pub(super) const RANDOM_SYNTHETIC: Faults = Faults {
     name: "faults-random-synthetic",
     about: "random visits to 256 MiB of pages that are one quarter random",
     order: Order::Random,
-    is_synthetic: true,
+    pages: PAGES,
+    content: QUARTER_RANDOM,
 };
 
 pub(super) const SEQUENTIAL: Faults = Faults {
     name: "faults-sequential",
     about: "visits in order to 256 MiB of a CPython process's pages",
     order: Order::Sequential,
-    is_synthetic: false,
+    pages: PAGES,
+    content: Content::Captured,
 };
 
 pub(super) const SEQUENTIAL_SYNTHETIC: Faults = Faults {
     name: "faults-sequential-synthetic",
     about: "visits in order to 256 MiB of pages that are one quarter random",
     order: Order::Sequential,
-    is_synthetic: true,
+    pages: PAGES,
+    content: QUARTER_RANDOM,
+};
+
+pub(super) const INCOMPRESSIBLE: Faults = Faults {
+    name: "random",
+    about: "visits, most of them in order, to 128 MiB of random bytes",
+    order: Order::Mixed,
+    pages: RANDOM_PAGES,
+    content: Content::Synthetic { random_percent: 100 },
 };
 
 impl Workload for Faults {
@@ -87,7 +113,7 @@ impl Workload for Faults {
     }
 
     fn missing(&self) -> Option<String> {
-        let is_missing = !self.is_synthetic && python::find("random").is_none();
+        let is_missing = self.content == Content::Captured && python::find("random").is_none();
         is_missing.then(|| "needs Python 3 (package python3)".into())
     }
 
@@ -95,14 +121,19 @@ impl Workload for Faults {
         let mut argv = vec![std::env::current_exe()?.into_os_string()];
         let order = self.order.to_possible_value().context("an order")?.get_name().to_owned();
         argv.extend(["bench", "touch", "--order", &order].map(Into::into));
-        argv.extend(["--pages".into(), preparation.scaled(PAGES).to_string().into()]);
+        argv.extend(["--pages".into(), preparation.scaled(self.pages).to_string().into()]);
         argv.extend(["--seed".into(), preparation.seed.to_string().into()]);
         let mut inputs = Vec::new();
-        if !self.is_synthetic {
-            let path = preparation.directory.join("pages.bin");
-            capture::capture(preparation, preparation.scaled(CAPTURED_BYTES), &path)?;
-            argv.extend(["--content".into(), path.clone().into()]);
-            inputs.push(path);
+        match self.content {
+            Content::Synthetic { random_percent } => {
+                argv.extend(["--random-percent".into(), random_percent.to_string().into()]);
+            }
+            Content::Captured => {
+                let path = preparation.directory.join("pages.bin");
+                capture::capture(preparation, preparation.scaled(CAPTURED_BYTES), &path)?;
+                argv.extend(["--content".into(), path.clone().into()]);
+                inputs.push(path);
+            }
         }
         let order = self.order;
         Ok(Job {
@@ -129,7 +160,7 @@ fn read_report(mut running: Running<'_>, order: Order) -> Result<Output> {
     let report: Report = serde_json::from_str(&text).context("no report from the program")?;
     let divisor = match order {
         Order::Random => Divisor::Faults,
-        Order::Sequential => Divisor::Accesses,
+        Order::Sequential | Order::Mixed => Divisor::Accesses,
     };
     Ok(Output {
         digest: u128::from_str_radix(&report.digest, 16)?,
@@ -157,6 +188,9 @@ pub struct TouchOptions {
     /// A file of pages to fill memory with; synthetic pages without it
     #[arg(long)]
     content: Option<PathBuf>,
+    /// How much of a synthetic page is random
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u8).range(..=100))]
+    random_percent: u8,
 }
 
 /// Fills memory, visits its pages, checks them and prints a report.
@@ -165,12 +199,17 @@ pub struct TouchOptions {
 /// When a page is not what was written to it, or there is no memory.
 pub(crate) fn touch(options: &TouchOptions) -> Result<()> {
     let mut random = Rng::with_seed(options.seed);
-    let mut pages = Pages::filled(options.pages, options.content.as_deref(), &mut random)?;
+    let source = match &options.content {
+        Some(path) => Source::File(BufReader::new(File::open(path)?)),
+        None => Source::Synthetic { random_percent: options.random_percent.into() },
+    };
+    let mut pages = Pages::filled(options.pages, source, &mut random)?;
     let kernel_faults = kernel_faults()?;
     let start = Instant::now();
     let (accesses, digest) = match options.order {
         Order::Random => pages.visit_at_random(&mut random)?,
         Order::Sequential => pages.visit_in_order()?,
+        Order::Mixed => pages.visit_mixed(&mut random)?,
     };
     let report = Report {
         digest: format!("{digest:032x}"),
@@ -188,6 +227,14 @@ fn kernel_faults() -> Result<u64> {
     Ok(u64::try_from(usage.major_page_faults() + usage.minor_page_faults())?)
 }
 
+/// Where contents come from.
+enum Source {
+    /// A file that is read over and over.
+    File(BufReader<File>),
+    /// Random bytes and a word.
+    Synthetic { random_percent: usize },
+}
+
 /// The memory. A page is: its number, how often it was written, the checksum of
 /// the rest, the rest.
 struct Pages {
@@ -200,18 +247,19 @@ const CHECKSUM: usize = 16;
 const REST: usize = 24;
 
 impl Pages {
-    fn filled(count: usize, content: Option<&Path>, random: &mut Rng) -> Result<Self> {
+    fn filled(count: usize, mut source: Source, random: &mut Rng) -> Result<Self> {
         ensure!(count > 0, "no pages");
         let memory = MmapMut::map_anon(count * PAGE_BYTES).context("no memory")?;
         // A kernel without huge pages knows no advice about them.
         let _ = memory.advise(Advice::NoHugePage);
         let mut pages = Pages { memory };
-        let mut source = content.map(|path| File::open(path).map(BufReader::new)).transpose()?;
         let mut content = [0; PAGE_BYTES];
         for number in 0..count {
             match &mut source {
-                Some(file) => read_round(file, &mut content)?,
-                None => synthesise(number as u64, random, &mut content),
+                Source::File(file) => read_round(file, &mut content)?,
+                Source::Synthetic { random_percent } => {
+                    synthesise(number as u64, *random_percent, random, &mut content);
+                }
             }
             let page = pages.page(number);
             page.copy_from_slice(&content);
@@ -259,6 +307,19 @@ impl Pages {
         Ok((count as u64 * 3, digest))
     }
 
+    /// Each page read, an eighth as many written at random, each checked.
+    fn visit_mixed(&mut self, random: &mut Rng) -> Result<(u64, u128)> {
+        let count = self.count();
+        for number in 0..count {
+            self.read(number)?;
+        }
+        for _ in 0..count / 8 {
+            self.write(random.usize(..count))?;
+        }
+        let digest = self.check(0..count)?;
+        Ok(((count * 2 + count / 8) as u64, digest))
+    }
+
     fn read(&mut self, number: usize) -> Result<()> {
         let found = word(self.page(number), NUMBER);
         ensure!(found == number as u64, "page {found} came back in place of page {number}");
@@ -295,8 +356,8 @@ fn read_round(file: &mut BufReader<File>, page: &mut [u8; PAGE_BYTES]) -> Result
 }
 
 /// Random words first, then the page's number over and over.
-fn synthesise(number: u64, random: &mut Rng, page: &mut [u8; PAGE_BYTES]) {
-    let (random_part, rest) = page.split_at_mut(PAGE_BYTES * RANDOM_PERCENT / 100);
+fn synthesise(number: u64, random_percent: usize, random: &mut Rng, page: &mut [u8; PAGE_BYTES]) {
+    let (random_part, rest) = page.split_at_mut(PAGE_BYTES * random_percent / 100);
     random.fill(random_part);
     rest.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&number.to_le_bytes()));
 }
@@ -314,7 +375,8 @@ mod tests {
     use super::*;
 
     fn pages(count: usize) -> Pages {
-        Pages::filled(count, None, &mut Rng::with_seed(1)).expect("memory")
+        let source = Source::Synthetic { random_percent: 25 };
+        Pages::filled(count, source, &mut Rng::with_seed(1)).expect("memory")
     }
 
     #[test]
@@ -322,6 +384,7 @@ mod tests {
         let visit = || pages(50).visit_at_random(&mut Rng::with_seed(2)).expect("visited");
         assert_eq!(visit(), visit());
         assert_eq!(pages(50).visit_in_order().expect("visited").0, 150);
+        assert_eq!(pages(48).visit_mixed(&mut Rng::with_seed(2)).expect("visited").0, 102);
     }
 
     #[test]
@@ -352,7 +415,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("pages");
         std::fs::write(&path, [[1_u8; PAGE_BYTES], [2; PAGE_BYTES]].concat()).expect("a file");
-        let mut pages = Pages::filled(3, Some(&path), &mut Rng::with_seed(1)).expect("memory");
+        let source = Source::File(BufReader::new(File::open(&path).expect("a file")));
+        let mut pages = Pages::filled(3, source, &mut Rng::with_seed(1)).expect("memory");
         assert_eq!(pages.page(0)[REST..], [1; PAGE_BYTES - REST]);
         assert_eq!(pages.page(2)[REST..], [1; PAGE_BYTES - REST]);
         assert_eq!(pages.page(1)[REST..], [2; PAGE_BYTES - REST]);
