@@ -1,15 +1,13 @@
 # make build   the command at target/release/zpager
 # make demo    GNU sort and CPython, free and in a quarter of their memory
 # make test    everything that is checked; make test-long the long suites besides
-# make reproduce docs/reproduction.md: the papers' measurements, in the simulator
+# make reproduce docs/reproduction.md: the papers' measurements, in the simulator; traces are kept
+#              in TRACES, if that is given, and not recorded again
 # make install the command at $(PREFIX)/bin/zpager
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
 ZPAGER = target/release/zpager
-
-# test-long runs those that are marked as ignored.
-END_TO_END = --lib $(addprefix --test ,cgroup codecs codecs_command command designs endings hazards leftovers programs sim store suites trace)
 
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 10
@@ -25,6 +23,7 @@ demo: build
 
 test: packages lint unit end-to-end fuzz bench-smoke
 
+# Those that are marked as ignored.
 test-long: packages build
 	$(CARGO) test --locked --package zpager-tests --no-fail-fast -- --ignored
 
@@ -41,7 +40,7 @@ unit:
 	$(CARGO) test --locked --workspace --exclude zpager-tests --exclude zpager-agent --no-fail-fast
 
 end-to-end: build
-	$(CARGO) test --locked --package zpager-tests --no-fail-fast $(END_TO_END) -- --show-output
+	$(CARGO) test --locked --package zpager-tests --no-fail-fast -- --show-output
 
 fuzz:
 	scripts/fuzz $(FUZZ_SECONDS)
@@ -50,7 +49,8 @@ bench-smoke: build
 	$(ZPAGER) bench run --workload faults-random-synthetic,sor --rivals none,zpager --runs 1 --scale 0.25
 
 reproduce: packages build
-	python3 scripts/reproduce.py $(ZPAGER)
+	scripts/packages scripts/reproduction/packages
+	python3 scripts/reproduce.py $(ZPAGER) $(TRACES)
 
 install: build
 	install -D -m 755 $(ZPAGER) $(DESTDIR)$(PREFIX)/bin/zpager

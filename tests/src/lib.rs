@@ -7,6 +7,7 @@
 //! once and kept beside the test binaries.
 
 pub mod job;
+pub mod nbd;
 pub mod packages;
 pub mod places;
 pub mod setup;

@@ -54,6 +54,8 @@ pub struct Setup {
     pub codec: Option<String>,
     /// The design's name.
     pub design: String,
+    /// Whether what goes to the store is encrypted.
+    pub encrypts: bool,
     /// Parameters of the design that are set, as `NAME=VALUE`.
     pub set: Vec<String>,
 }
@@ -68,6 +70,7 @@ impl Setup {
             lift: Lift::Move,
             codec: None,
             design: "default".to_owned(),
+            encrypts: false,
             set: Vec::new(),
         }
     }
@@ -97,6 +100,11 @@ impl Setup {
         Setup { design: name.to_owned(), ..self }
     }
 
+    /// The same with an encrypted store.
+    pub fn encrypted(self) -> Self {
+        Setup { encrypts: true, ..self }
+    }
+
     /// The same with a parameter of the design set, as `NAME=VALUE`.
     pub fn set(mut self, word: &str) -> Self {
         self.set.push(word.to_owned());
@@ -123,6 +131,9 @@ impl Setup {
             words.push(name.into());
         }
         words.extend(["--design".into(), self.design.as_str().into()]);
+        if self.encrypts {
+            words.push("--store-encrypt".into());
+        }
         for word in &self.set {
             words.push("--set".into());
             words.push(word.into());

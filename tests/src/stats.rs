@@ -60,6 +60,8 @@ pub struct Faults {
 /// What the swap file did.
 #[derive(Debug, Clone, Deserialize)]
 pub struct StoreStats {
+    /// Lengths of the pages that left for it.
+    pub page_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
     /// Bytes read.
@@ -70,6 +72,20 @@ pub struct StoreStats {
     pub reads: u64,
     /// Highest length of the file.
     pub file_bytes: u64,
+    /// Pages in the file at its fullest, as bytes, over its length.
+    pub capacity_gain: f64,
+    /// Clusters that a server took.
+    pub remote_writes: u64,
+    /// Their bytes.
+    pub remote_written_bytes: u64,
+    /// Parts of clusters that it gave.
+    pub remote_reads: u64,
+    /// Most bytes that it held.
+    pub remote_peak_bytes: u64,
+    /// Requests that it refused or did not answer.
+    pub remote_failures: u64,
+    /// Clusters that it has lost.
+    pub remote_lost_clusters: u64,
 }
 
 impl Stats {

@@ -1,7 +1,9 @@
 //! Whatever is killed, and when: no file, no process and no wrong byte is left behind.
 
+use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -15,6 +17,10 @@ use zpager_tests::{Ending, Setup, Start, places, victims};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The unit in which the swap file is handed out, and how many of them a small program surely uses.
+const CLUSTER_BYTES: u64 = 256 << 10;
+const CLUSTERS: u64 = 200;
+
 /// A managed program that has spilled pages and goes on until it is stopped.
 struct Running {
     zpager: Child,
@@ -24,16 +30,31 @@ struct Running {
 
 impl Running {
     fn start(start: Start) -> Self {
-        let (directory, store) = (places::scratch(), places::scratch());
-        let job = victims::job("field").arguments(["96", "noise", "forever"]);
-        let setup = Setup::of_mib(24).start(start);
-        let stats_file = directory.path().join("stats");
-        let mut command = job.managed_command(&setup, store.path(), &stats_file);
-        let output = fs::File::create(directory.path().join("stdout")).expect("an output file");
-        command.current_dir(directory.path()).stdin(Stdio::null()).stdout(output).process_group(0);
-        let running = Running { zpager: command.spawn().expect("zpager starts"), directory, store };
+        Self::ready(&Setup::of_mib(24).start(start), "noise")
+    }
+
+    /// With pages of this kind.
+    fn ready(setup: &Setup, kind: &str) -> Self {
+        let running = Self::spawn(setup, kind);
         running.until("the program is ready", |running| running.output().contains("ready"));
         running
+    }
+
+    /// Started a moment ago.
+    fn spawn(setup: &Setup, kind: &str) -> Self {
+        let (directory, store) = (places::scratch(), places::scratch());
+        let job = victims::job("field").arguments(["96", kind, "forever"]);
+        let stats_file = directory.path().join("stats");
+        let mut command = job.managed_command(setup, store.path(), &stats_file);
+        let output = fs::File::create(directory.path().join("stdout")).expect("an output file");
+        let messages = fs::File::create(directory.path().join("stderr")).expect("a message file");
+        command.current_dir(directory.path()).stdin(Stdio::null()).stdout(output).process_group(0);
+        command.stderr(messages);
+        Running { zpager: command.spawn().expect("zpager starts"), directory, store }
+    }
+
+    fn messages(&self) -> String {
+        fs::read_to_string(self.directory.path().join("stderr")).expect("the messages")
     }
 
     fn output(&self) -> String {
@@ -98,14 +119,65 @@ fn kill(pid: i32) {
     kill_process(pid, Signal::KILL).expect("a process of this test");
 }
 
-/// Link count and mode of every file of a process that lies in `directory`.
-fn open_files_in(pid: u32, directory: &Path) -> Vec<(u64, u32)> {
+/// The way to every open file of a process that lies in `directory`.
+fn open_files_in(pid: u32, directory: &Path) -> Vec<String> {
     names_in(Path::new(&format!("/proc/{pid}/fd")))
         .iter()
         .map(|fd| format!("/proc/{pid}/fd/{fd}"))
         .filter(|link| fs::read_link(link).is_ok_and(|target| target.starts_with(directory)))
-        .map(|link| fs::metadata(link).map(|found| (found.nlink(), found.mode())).expect("a file"))
         .collect()
+}
+
+/// How many of a hundred words at the start of a run's swap file are there more than once. What was
+/// never written there counts as a word.
+fn repeated_percent(running: &Running) -> usize {
+    const READ_BYTES: u64 = 4 << 20;
+    let files = open_files_in(running.zpager.id(), running.store.path());
+    let file = fs::File::open(files.first().expect("a swap file")).expect("the swap file");
+    let mut bytes = Vec::new();
+    file.take(READ_BYTES).read_to_end(&mut bytes).expect("its start");
+    let (words, _) = bytes.as_chunks::<8>();
+    assert_eq!(words.len() as u64, READ_BYTES / 8);
+    let different = words.iter().collect::<HashSet<_>>().len();
+    (words.len() - different) * 100 / words.len()
+}
+
+/// Pages that go out as they are, full of words that repeat, do not show in a file that is encrypted.
+#[test]
+fn an_encrypted_file_shows_nothing_of_its_pages() {
+    let plain = Setup::of_mib(24).start(Start::FirstInstruction).codec("copy");
+    for (setup, shows) in [(plain.clone(), true), (plain.encrypted(), false)] {
+        let mut running = Running::ready(&setup, "words");
+        let repeated = repeated_percent(&running);
+        assert!(if shows { repeated > 50 } else { repeated < 10 }, "{setup}: {repeated} %");
+        running.stop();
+        assert_eq!(wait(&mut running.zpager, PATIENCE), Some(Ending::Exited(0)));
+        running.expect_nothing_left();
+    }
+}
+
+/// Every cluster of the swap file gets what was in the next one. The program meets a page that is not
+/// its own, is ended before it reads it, and the user is told which.
+#[test]
+fn a_swap_file_that_somebody_changes_ends_the_program() {
+    let plain = Setup::of_mib(24).start(Start::FirstInstruction);
+    for setup in [plain.clone(), plain.encrypted()] {
+        let mut running = Running::ready(&setup, "noise");
+        let files = open_files_in(running.zpager.id(), running.store.path());
+        let file = fs::OpenOptions::new().read(true).write(true).open(&files[0]);
+        let file = file.expect("the swap file");
+        let mut cluster = vec![0; CLUSTER_BYTES as usize];
+        for at in 0..CLUSTERS {
+            file.read_exact_at(&mut cluster, (at + 1) * CLUSTER_BYTES).expect("the next one");
+            file.write_all_at(&cluster, at * CLUSTER_BYTES).expect("this one");
+        }
+        let ending = wait(&mut running.zpager, PATIENCE);
+        let messages = running.messages();
+        assert!(matches!(ending, Some(Ending::Exited(1..) | Ending::Killed(_))), "{ending:?}");
+        assert!(messages.contains("page at 0x"), "{setup}: {messages}");
+        assert!(!running.output().contains("digest"), "{}", running.output());
+        running.expect_nothing_left();
+    }
 }
 
 #[test]
@@ -114,8 +186,9 @@ fn the_swap_file_has_no_name_and_is_its_owners_alone() {
     assert_eq!(names_in(running.store.path()), Vec::<String>::new());
     let files = open_files_in(running.zpager.id(), running.store.path());
     assert!(!files.is_empty(), "no open file in the store's directory");
-    for (links, mode) in files {
-        assert_eq!((links, mode & 0o777), (0, 0o600));
+    for file in files {
+        let found = fs::metadata(file).expect("a file");
+        assert_eq!((found.nlink(), found.mode() & 0o777), (0, 0o600));
     }
     running.stop();
     assert_eq!(wait(&mut running.zpager, PATIENCE), Some(Ending::Exited(0)));
@@ -157,4 +230,36 @@ fn killing_everything_at_once_leaves_nothing_behind() {
     kill_process_group(group, Signal::KILL).expect("the group of this test");
     assert!(wait(&mut running.zpager, PATIENCE).is_some());
     running.expect_nothing_left();
+}
+
+/// From before the program has started to when it spills: the program, the command, or both.
+#[test]
+fn killing_at_any_moment_leaves_nothing_behind() {
+    const ROUNDS: u64 = 24;
+    const LATEST_MS: u64 = 600;
+    let seed: u64 = victims::seed().parse().expect("a number");
+    println!("seed {seed}");
+    for round in 0..ROUNDS {
+        let start = [Start::FirstInstruction, Start::Pressure][round as usize % 2];
+        let mut running = Running::spawn(&Setup::of_mib(24).start(start), "noise");
+        // Each part of the time once, and where in it by the seed.
+        let within = seed.wrapping_add(round).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let moment_ms = (round * LATEST_MS + within % LATEST_MS) / ROUNDS;
+        sleep(Duration::from_millis(moment_ms));
+        match round % 3 {
+            0 => kill(running.zpager.id() as i32),
+            1 => running.programs().into_iter().for_each(|pid| {
+                // One that has just ended is as good.
+                let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
+            }),
+            _ => {
+                let group = Pid::from_child(&running.zpager);
+                kill_process_group(group, Signal::KILL).expect("the group of this test");
+            }
+        }
+        // Whatever was not there yet to be killed.
+        running.stop();
+        assert!(wait(&mut running.zpager, PATIENCE).is_some(), "round {round} at {moment_ms} ms");
+        running.expect_nothing_left();
+    }
 }

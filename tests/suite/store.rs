@@ -43,6 +43,9 @@ fn more_compressed_pages_than_fit_are_spilled() {
         expect_spilled(&managed);
         let stats = &managed.stats;
         assert!(stats.compressed_bytes * 2 < stats.original_bytes, "{stats:?}");
+        let store = &stats.store;
+        assert!(store.written_bytes * 100 <= store.page_bytes * 105, "{store:?}");
+        assert!(store.capacity_gain >= 1.5, "{store:?}");
     }
 }
 
@@ -80,6 +83,24 @@ fn what_the_dead_held_is_free_again() {
     assert!(stats.store.file_bytes < 160 * MIB, "the file grows with each: {stats:?}");
 }
 
+/// One program, a parent and its child, and programs that one starts after the other: all of them
+/// read what they, or who forked them, have encrypted.
+#[test]
+fn an_encrypted_store_gives_back_what_it_got() {
+    let setup = Setup::of_mib(24).start(Start::FirstInstruction).encrypted();
+    expect_spilled(&compare(&field("96", "noise", "2"), &setup));
+    expect_spilled(&compare(&field("96", "noise", "2"), &setup.clone().start(Start::Pressure)));
+    let program = victims::build("field", &[]);
+    let both = Job::new("/bin/sh").arguments(["-c", "$0 1 64 noise 1 && $0 2 64 noise 1"]);
+    expect_spilled(&compare(&both.argument(program), &setup));
+    let small = Setup::of_mib(16).start(Start::FirstInstruction).encrypted();
+    expect_spilled(&compare(&victims::job("inherit"), &small));
+    let managed = compare(&field("256", "words", "1"), &small);
+    expect_spilled(&managed);
+    let store = &managed.stats.store;
+    assert!(store.written_bytes * 100 <= store.page_bytes * 105, "{store:?}");
+}
+
 /// A run that may warn, and its statistics.
 fn warned(mut command: Command, directory: tempfile::TempDir, shown: String) -> (Outcome, Stats) {
     let stats_file = directory.path().join("stats");
@@ -102,11 +123,16 @@ fn noisy_words(store: &Path, more: &[&str]) -> Vec<String> {
     words
 }
 
-/// The program's output is right, and the failure is told in one warning.
-fn expect_told_once(outcome: &Outcome, cause: &[&str]) {
+/// The program's output is right.
+fn expect_right(outcome: &Outcome) {
     let free = field("96", "noise", "2").free();
     assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
     assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+}
+
+/// The program's output is right, and the failure is told in one warning.
+fn expect_told_once(outcome: &Outcome, cause: &[&str]) {
+    expect_right(outcome);
     let told = outcome.stderr.lines().filter(|line| {
         line.contains("warning") && cause.iter().any(|word| line.to_lowercase().contains(word))
     });
@@ -121,6 +147,21 @@ fn a_store_that_is_full_loses_nothing() {
     let (outcome, stats) = warned(command, directory, "zpager run --store-size 16M".into());
     assert!(stats.store.file_bytes <= 16 * MIB, "{stats:?}");
     expect_told_once(&outcome, &["full", "store-size"]);
+}
+
+/// What is dead in the file makes room for what is alive: the program's pages just fit.
+#[test]
+fn a_store_that_is_nearly_all_alive_is_not_full() {
+    let directory = places::scratch();
+    let mut command = Command::new(places::zpager());
+    command.args(noisy_words(directory.path(), &["--store-size", "84M"]));
+    let (outcome, stats) = warned(command, directory, "zpager run --store-size 84M".into());
+    let free = field("96", "noise", "2").free();
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+    assert!(!outcome.stderr.contains("warning"), "{}", outcome.report());
+    assert!(stats.is_within_budget() && stats.store.file_bytes <= 84 * MIB, "{stats:?}");
+    assert!(stats.store.capacity_gain > 0.8, "{stats:?}");
 }
 
 /// Gives up quietly where a file system cannot be mounted.
@@ -139,6 +180,114 @@ fn a_file_system_that_is_full_loses_nothing() {
     let other = places::scratch();
     let (outcome, _) = warned(command, other, "zpager run on a full file system".into());
     expect_told_once(&outcome, &["no space", "full"]);
+}
+
+/// Two stores by priority, the first of which is soon full.
+#[test]
+fn the_next_store_is_used_when_one_is_full() {
+    let directory = places::scratch();
+    let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
+    fs::create_dir(&first).expect("a directory");
+    fs::create_dir(&second).expect("a directory");
+    let stores = format!("{},{}:prio=2:size=16M", second.display(), first.display());
+    let mut command = Command::new(places::zpager());
+    command.args(noisy_words(Path::new(&stores), &[]));
+    let (outcome, stats) = warned(command, directory, "zpager run --store of two".into());
+    expect_right(&outcome);
+    assert!(!outcome.stderr.contains("warning"), "{}", outcome.report());
+    assert!(stats.store.file_bytes > 16 * MIB, "{stats:?}");
+}
+
+/// A file system that is full before its store is.
+#[test]
+fn the_next_store_takes_over_when_one_fails() {
+    let directory = places::scratch();
+    let [small, large] = ["small", "large"].map(|name| directory.path().join(name));
+    fs::create_dir(&small).expect("a mount point");
+    fs::create_dir(&large).expect("a directory");
+    let Some(_mounted) = Mounted::small(&directory.path().join("image"), &small) else {
+        println!("skipped: no small file system can be mounted here");
+        return;
+    };
+    let stores = format!("{}:size=1G,{}:size=1G", small.display(), large.display());
+    let mut command = Command::new(places::zpager());
+    command.args(noisy_words(Path::new(&stores), &[]));
+    let (outcome, _) = warned(command, places::scratch(), "zpager run, one store full".into());
+    expect_told_once(&outcome, &["no space", "full", "stay in ram"]);
+    assert!(outcome.stderr.contains("store 1 of --store"), "{}", outcome.report());
+}
+
+/// The device alone has no room for all; its first MiB, where signatures lie, stays as it is.
+#[test]
+fn a_block_device_is_a_store() {
+    let directory = places::scratch();
+    let image = directory.path().join("image");
+    let Some(device) = LoopDevice::over(&image, 24 * MIB) else {
+        println!("skipped: no loop devices here");
+        return;
+    };
+    let stores = format!("{}:prio=1,{}", device.0, directory.path().display());
+    let mut command = Command::new(places::zpager());
+    command.args(noisy_words(Path::new(&stores), &[]));
+    let (outcome, stats) = warned(command, places::scratch(), "zpager run on a device".into());
+    expect_right(&outcome);
+    assert!(stats.store.file_bytes > 22 * MIB, "{stats:?}");
+    drop(device);
+    let content = fs::read(&image).expect("the image");
+    let holds = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
+    assert!(!holds(&content[..MIB as usize]) && !holds(&content[content.len() - MIB as usize..]));
+    assert!(holds(&content), "nothing was written to the device");
+}
+
+#[test]
+fn a_device_that_is_not_empty_or_not_free_is_refused() {
+    let directory = places::scratch();
+    let disk = directory.path().join("disk");
+    fs::create_dir(&disk).expect("a mount point");
+    let Some(device) = LoopDevice::over(&directory.path().join("image"), 16 * MIB) else {
+        println!("skipped: no loop devices here");
+        return;
+    };
+    let refused = |said: &str| {
+        let mut command = Command::new(places::zpager());
+        let output = command.args(["run", "--store", &device.0, "true"]).output().expect("runs");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), message.lines().count()), (Some(125), 1), "{message}");
+        assert!(message.contains(said), "{message}");
+    };
+    if tool("mkfs.ext4", &["-q", &device.0]).is_none() {
+        println!("skipped: no mkfs.ext4 here");
+        return;
+    }
+    refused("holds an ext file system");
+    if tool("mount", &[&device.0, &disk.display().to_string()]).is_some() {
+        let _mounted = Mounted(&disk);
+        refused("mounted on ");
+    }
+}
+
+/// A loop device over a file, which is taken apart when the value is dropped.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn over(image: &Path, bytes: u64) -> Option<Self> {
+        fs::File::create(image).ok()?.set_len(bytes).ok()?;
+        let image = image.display().to_string();
+        Some(LoopDevice(tool("losetup", &["--find", "--show", &image])?))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        tool("losetup", &["--detach", &self.0]);
+    }
+}
+
+/// What an administrator's tool prints; nothing where it fails.
+fn tool(name: &str, words: &[&str]) -> Option<String> {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new(name).args(words).env("PATH", path).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// A loop mount of 16 MiB that goes when the value is dropped.

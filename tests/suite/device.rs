@@ -1,0 +1,559 @@
+//! `zpager device`: a block device that is never wrong, whatever its clients do.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use zpager_tests::nbd::{Client, Server, control, private};
+use zpager_tests::packages::program;
+use zpager_tests::{places, victims};
+
+const BLOCK_BYTES: usize = 4096;
+const MIB: u64 = 1 << 20;
+const EINVAL: u32 = 22;
+const ENOSPC: u32 = 28;
+/// What the process takes besides what it is granted: its heap, its stacks, its program's data.
+const PROCESS_BYTES: u64 = 3 * MIB;
+
+/// xorshift64*, seeded as the victims are; prints the seed.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        let seed = victims::seed();
+        println!("ZPAGER_SEED={seed}");
+        let number = seed.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
+        Random(number.wrapping_mul(2) | 1)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
+    }
+
+    /// A block that shrinks, does not, or is one word again and again.
+    fn fill(&mut self, block: &mut [u8]) {
+        let (kind, word) = (self.below(5), self.below(3) as u8);
+        for bytes in block.chunks_mut(4) {
+            match kind {
+                0 | 1 => bytes.iter_mut().for_each(|byte| *byte = self.below(256) as u8),
+                2 => bytes.fill(word),
+                _ => bytes[0] = self.below(256) as u8,
+            }
+        }
+    }
+
+    fn data(&mut self, bytes: u64) -> Vec<u8> {
+        let mut data = vec![0; bytes as usize];
+        data.chunks_mut(BLOCK_BYTES).for_each(|block| self.fill(block));
+        data
+    }
+}
+
+/// Checks that there is one line, of zpager's own failure, that holds `word`.
+fn expect_refused(output: &Output, word: &str) {
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.starts_with("zpager: ") && message.contains(word), "{word}: {message}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+fn serve(directory: &Path, flags: &str) -> Output {
+    control(&directory.join("socket"), &format!("serve {flags}"))
+}
+
+#[test]
+fn bad_input_is_told_in_one_line() {
+    let directory = private();
+    let table = [
+        ("--size 1000 --memory 64M", "4096"),
+        ("--size 1G --memory 1M", "8.0 MiB"),
+        ("--size 1G", "--memory"),
+        ("--size 1G --memory 64M --store /nowhere/at/all", "/nowhere/at/all"),
+        ("--size 1G --memory 64M --store /proc", "/proc"),
+        ("--size 1G --memory 64M --design lru", "zswap"),
+        ("--size 1G --memory 64M --listen 0.0.0.0:10809", "loopback"),
+        ("--size 1G --memory 64M --listen 192.0.2.1:1", "loopback"),
+    ];
+    for (flags, word) in table {
+        expect_refused(&serve(directory.path(), flags), word);
+    }
+    expect_refused(&control(&directory.path().join("none"), "status"), "no device");
+    expect_refused(&control(&directory.path().join("none"), "stop"), "no device");
+    expect_refused(&control(&directory.path().join("none"), "set size=1G"), "memory=SIZE");
+    let left = std::fs::read_dir(directory.path()).expect("there").count();
+    assert_eq!(left, 0, "something was made");
+}
+
+#[test]
+fn a_second_server_does_not_touch_the_first() {
+    let server = Server::start("--size 16M --memory 8M --store none");
+    let directory = server.socket().parent().expect("one").to_owned();
+    server.client(true).write(0, b"still here").expect("served").expect("room");
+    expect_refused(&serve(&directory, "--size 16M --memory 8M --store none"), "a server is there");
+    let mode = server.socket().metadata().expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(server.client(false).read(0, 10).expect("served"), Ok(b"still here".to_vec()));
+    // A dead server's sockets are taken over; its data are gone, as is its store.
+    let directory = server.kill();
+    assert!(directory.path().join("socket").exists(), "a killed server tidied up");
+    let next = Server::start_in(directory, "--size 16M --memory 8M --store none");
+    assert_eq!(next.client(false).read(0, 10).expect("served"), Ok(vec![0; 10]));
+    assert_eq!(std::fs::read_dir(next.store()).expect("there").count(), 0);
+}
+
+#[test]
+fn an_address_or_a_place_that_others_have_is_refused() {
+    let server = Server::start("--size 16M --memory 8M --store none --listen 127.0.0.1:0");
+    let (_, address) = server.greeting.split_once("nbd://").expect("an address");
+    let stream = TcpStream::connect(address).expect("a server");
+    let mut client = Client::greet(Box::new(stream), true).expect("let in");
+    assert_eq!(client.size_bytes, 16 * MIB);
+    assert_eq!(client.write(MIB, &[9; 5000]).expect("served"), Ok(()));
+    assert_eq!(client.read(MIB, 5000).expect("served"), Ok(vec![9; 5000]));
+    client.leave().expect("let go");
+    let other = private();
+    let flags = format!("--size 16M --memory 8M --store none --listen {address}");
+    expect_refused(&serve(other.path(), &flags), address);
+    std::fs::set_permissions(other.path(), PermissionsExt::from_mode(0o755)).expect("its mode");
+    expect_refused(&serve(other.path(), "--size 16M --memory 8M --store none"), "0700");
+    assert_eq!(std::fs::read_dir(other.path()).expect("there").count(), 0);
+}
+
+#[test]
+fn another_user_cannot_reach_it() {
+    let server = Server::start("--size 16M --memory 8M --store none");
+    let mut status = Command::new(places::zpager());
+    status.args(["device", "status", "--socket"]).arg(server.socket()).uid(65_534).gid(65_534);
+    let output = match status.stdin(Stdio::null()).current_dir("/").output() {
+        Ok(output) => output,
+        Err(error) => return println!("skipped: no other user here: {error}"),
+    };
+    expect_refused(&output, "ermission denied");
+    assert!(server.control("status").status.success());
+}
+
+/// One client's view of a part of the device.
+struct Part {
+    client: Client,
+    start_bytes: u64,
+    model: Vec<u8>,
+}
+
+impl Part {
+    fn step(&mut self, random: &mut Random, may_refuse: bool) {
+        let unit = if random.below(3) == 0 { 1 } else { BLOCK_BYTES as u64 };
+        let most = if random.below(20) == 0 { 400 << 10 } else { 20 << 10 };
+        let bytes = (1 + random.below(most)).next_multiple_of(unit);
+        let offset = random.below((self.model.len() as u64 - bytes) / unit + 1) * unit;
+        let (at, range) = (self.start_bytes + offset, offset as usize..(offset + bytes) as usize);
+        match random.below(12) {
+            0..5 => {
+                let data = self.client.read(at, bytes as u32).expect("served").expect("readable");
+                assert!(data == self.model[range], "other bytes at {at}, {bytes} of them");
+            }
+            5..10 => {
+                let data = random.data(bytes);
+                match self.client.write(at, &data).expect("served") {
+                    Ok(()) => self.model[range].copy_from_slice(&data),
+                    Err(error) => {
+                        assert!(may_refuse && error == ENOSPC, "error {error} at {at}");
+                        self.take_over(offset, &data);
+                    }
+                }
+            }
+            10 => {
+                assert_eq!(self.client.trim(at, bytes as u32).expect("served"), Ok(()));
+                let first = range.start.next_multiple_of(BLOCK_BYTES);
+                let end = range.end / BLOCK_BYTES * BLOCK_BYTES;
+                if first < end {
+                    self.model[first..end].fill(0);
+                }
+            }
+            _ => match self.client.write_zeroes(at, bytes as u32).expect("served") {
+                Ok(()) => self.model[range].fill(0),
+                Err(error) => {
+                    assert!(may_refuse && error == ENOSPC, "error {error} at {at}");
+                    self.take_over(offset, &vec![0; bytes as usize]);
+                }
+            },
+        }
+    }
+
+    /// After a write that was refused each block is as before or as written.
+    fn take_over(&mut self, offset: u64, data: &[u8]) {
+        let found = self.client.read(self.start_bytes + offset, data.len() as u32);
+        let found = found.expect("served").expect("readable");
+        let mut at = 0;
+        while at < data.len() {
+            let place = offset as usize + at;
+            let step = (BLOCK_BYTES - place % BLOCK_BYTES).min(data.len() - at);
+            let model = &mut self.model[place..place + step];
+            let block = &found[at..at + step];
+            assert!(block == &data[at..at + step] || block == model, "neither old nor new");
+            model.copy_from_slice(block);
+            at += step;
+        }
+    }
+
+    fn check(&mut self) {
+        for at in (0..self.model.len()).step_by(1 << 20) {
+            let bytes = (self.model.len() - at).min(1 << 20);
+            let data = self.client.read(self.start_bytes + at as u64, bytes as u32);
+            let data = data.expect("served").expect("readable");
+            assert!(data == self.model[at..at + bytes], "other bytes in the MiB from {at}");
+        }
+    }
+}
+
+/// Several clients at once, each in its part, against a plain vector.
+fn against_a_vector(flags: &str, part_bytes: u64, may_refuse: bool) -> Server {
+    const PARTS: u64 = 4;
+    let server = Server::start(&format!("--size {} {flags}", part_bytes * PARTS));
+    let seeds: Vec<u64> = {
+        let mut random = Random::new();
+        (0..PARTS).map(|_| random.below(1 << 40)).collect()
+    };
+    std::thread::scope(|scope| {
+        for (number, seed) in (0..).zip(seeds) {
+            let client = server.client(number % 2 == 0);
+            let (start_bytes, model) = (number * part_bytes, vec![0; part_bytes as usize]);
+            let mut part = Part { client, start_bytes, model };
+            scope.spawn(move || {
+                let mut random = Random(seed << 1 | 1);
+                for _ in 0..1500 {
+                    part.step(&mut random, may_refuse);
+                }
+                part.client.flush().expect("served").expect("flushed");
+                part.check();
+                part.client.leave().expect("let go");
+            });
+        }
+    });
+    let (held_bytes, memory_bytes) = (server.figure("held_bytes"), server.figure("memory_bytes"));
+    assert!(held_bytes <= memory_bytes, "{held_bytes} of {memory_bytes}");
+    let resident_bytes = server.memory_bytes("RssAnon");
+    let most_bytes = memory_bytes + PROCESS_BYTES;
+    assert!(resident_bytes <= most_bytes, "{resident_bytes} bytes resident of {most_bytes}");
+    server
+}
+
+#[test]
+fn blocks_are_what_was_written_with_a_store() {
+    for design in ["default", "zswap"] {
+        let flags = format!("--memory 8M --store STORE --store-size 64M --design {design}");
+        let server = against_a_vector(&flags, 8 * MIB, false);
+        assert!(server.figure("store_writes") > 0 && server.figure("spilled_reads") > 0);
+        assert_eq!((server.figure("read_errors"), server.figure("store_errors")), (0, 0));
+        assert_eq!(std::fs::read_dir(server.store()).expect("there").count(), 0, "a named file");
+    }
+}
+
+#[test]
+fn blocks_are_what_was_written_without_a_store() {
+    let server = against_a_vector("--memory 32M --store none", 4 * MIB, false);
+    assert_eq!(server.figure("store_writes"), 0);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let server = against_a_vector("--memory 8M --store none", 8 * MIB, true);
+    assert!(server.figure("write_errors") > 0);
+    let server = against_a_vector("--memory 8M --store STORE --store-size 2M", 8 * MIB, true);
+    assert!(server.figure("write_errors") > 0 && server.figure("store_full") > 0);
+}
+
+#[test]
+fn a_full_device_loses_nothing_and_trim_makes_room() {
+    let server = Server::start("--size 64M --memory 8M --store none");
+    let (mut client, mut random) = (server.client(true), Random::new());
+    let mut kept = BTreeMap::new();
+    let mut refused = 0;
+    for at in (0..64 * MIB).step_by(BLOCK_BYTES) {
+        let mut block = vec![0; BLOCK_BYTES];
+        block.chunks_mut(2).for_each(|pair| pair[0] = random.below(256) as u8);
+        match client.write(at, &block).expect("served") {
+            Ok(()) => {
+                kept.insert(at, block);
+            }
+            Err(error) => {
+                assert_eq!(error, ENOSPC);
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 1000 && kept.len() > 1000, "{refused} refused, {} kept", kept.len());
+    for (at, block) in &kept {
+        assert_eq!(client.read(*at, BLOCK_BYTES as u32).expect("served").as_ref(), Ok(block));
+        assert_eq!(client.write(*at, block).expect("served"), Ok(()), "as it is at {at}");
+    }
+    let full_bytes = server.figure("pool_bytes");
+    for at in kept.keys().take(kept.len() / 2) {
+        assert_eq!(client.trim(*at, BLOCK_BYTES as u32).expect("served"), Ok(()));
+    }
+    let half_bytes = server.figure("pool_bytes");
+    assert!(half_bytes <= full_bytes * 6 / 10, "{half_bytes} of {full_bytes} after half is gone");
+    let written = client.write(63 * MIB, &random.data(MIB / 2)).expect("served");
+    assert_eq!(written, Ok(()), "there is room again");
+    for (at, block) in kept.iter().skip(kept.len() / 2) {
+        assert_eq!(client.read(*at, BLOCK_BYTES as u32).expect("served").as_ref(), Ok(block));
+    }
+    assert_eq!(client.trim(0, (64 * MIB) as u32).expect("served"), Ok(()));
+    assert_eq!(server.figure("blocks"), 0);
+    assert!(server.figure("pool_bytes") < MIB / 4);
+}
+
+#[test]
+fn zeros_cost_nothing() {
+    let server = Server::start("--size 1G --memory 8M --store none");
+    let mut client = server.client(false);
+    let held_bytes = server.figure("held_bytes");
+    for at in (0..64 * MIB).step_by(1 << 20) {
+        assert_eq!(client.write(at, &vec![0; 1 << 20]).expect("served"), Ok(()));
+    }
+    assert_eq!((server.figure("blocks"), server.figure("held_bytes")), (0, held_bytes));
+}
+
+#[test]
+fn errors_are_those_of_the_protocol() {
+    let server = Server::start("--size 1M --memory 8M --store none");
+    for structured in [false, true] {
+        let mut client = server.client(structured);
+        assert_eq!(client.read(MIB - 1, 2).expect("served"), Err(EINVAL));
+        assert_eq!(client.read(0, (32 << 20) + 1).expect("served"), Err(EINVAL));
+        assert_eq!(client.write(MIB, &[1]).expect("served"), Err(ENOSPC));
+        assert_eq!(client.trim(1, MIB as u32).expect("served"), Err(EINVAL));
+        assert_eq!(client.write_zeroes(u64::MAX, 2).expect("served"), Err(ENOSPC));
+        assert_eq!(client.read(0, 0).expect("served"), Ok(Vec::new()));
+        assert_eq!(client.write(MIB - 1, &[1]).expect("served"), Ok(()));
+        assert_eq!(client.read(MIB - 2, 2).expect("served"), Ok(vec![0, 1]));
+        client.leave().expect("let go");
+    }
+}
+
+#[test]
+fn whatever_clients_send_the_server_lives_on() {
+    let server = Server::start("--size 16M --memory 8M --store none");
+    let mut random = Random::new();
+    let kept = random.data(MIB);
+    let mut witness = server.client(true);
+    assert_eq!(witness.write(0, &kept).expect("served"), Ok(()));
+    // Half a request, half its data, no reader for the answers, noise before and after the handshake.
+    let halves = [
+        Client::header(1, 0, MIB, 8192)[..20].to_vec(),
+        [Client::header(1, 0, MIB, 8192), vec![7; 5000]].concat(),
+        (0..64).flat_map(|cookie| Client::header(0, cookie, 0, MIB as u32)).collect(),
+        vec![0; 4096],
+    ];
+    for half in &halves {
+        let mut client = server.client(false);
+        client.send(half).expect("sent");
+    }
+    for turn in 0..300 {
+        let mut noise = vec![0; 1 + random.below(5000) as usize];
+        noise.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        if turn % 3 == 0 {
+            let mut stream = UnixStream::connect(server.socket()).expect("a server");
+            // The server may be done with it already.
+            let _ = stream.write_all(&noise);
+            continue;
+        }
+        let mut client = server.client(turn % 2 == 0);
+        if turn % 3 == 1 {
+            // Requests with every field but the place at random, far from what is kept.
+            let command = random.below(8) as u16;
+            noise = Client::header(command, 1, 4 * MIB + random.below(MIB), random.0 as u32 >> 12);
+        }
+        let _ = client.send(&noise);
+    }
+    assert_eq!(witness.read(0, MIB as u32).expect("served"), Ok(kept));
+    witness.leave().expect("let go");
+    let gone = Instant::now();
+    while server.figure("connections") > 0 {
+        assert!(gone.elapsed() < Duration::from_secs(20), "connections stay");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_client_that_only_connects_does_not_stay() {
+    let server = Server::start("--size 16M --memory 8M --store none");
+    let idle: Vec<UnixStream> =
+        (0..20).map(|_| UnixStream::connect(server.socket()).expect("a server")).collect();
+    for mut stream in idle {
+        stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a limit");
+        let mut all = Vec::new();
+        match stream.read_to_end(&mut all) {
+            Ok(_) => assert!(all.len() == 18 || all.is_empty(), "{all:?}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+    assert_eq!(server.client(true).read(0, 1).expect("served"), Ok(vec![0]));
+}
+
+#[test]
+fn a_server_that_is_killed_or_told_to_end_ends() {
+    let mut server = Server::start("--size 16M --memory 8M --store STORE");
+    let mut client = server.client(true);
+    client.write(0, &[1; 10]).expect("served").expect("room");
+    let pid = rustix::process::Pid::from_raw(server.pid().cast_signed()).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("alive");
+    assert!(server.wait(), "a clean end");
+    assert!(client.read(0, 10).is_err(), "the server is gone");
+    assert!(!server.socket().exists(), "its socket stays");
+    let killed = Server::start("--size 16M --memory 8M --store STORE");
+    let mut client = killed.client(true);
+    client.write(0, &[1; 10]).expect("served").expect("room");
+    let directory = killed.kill();
+    assert!(client.read(0, 10).is_err(), "the server is gone");
+    let store = directory.path().join("store");
+    assert_eq!(std::fs::read_dir(store).expect("there").count(), 0, "something is left");
+}
+
+#[test]
+fn a_device_is_asked_changed_and_stopped() {
+    let mut server = Server::start("--size 64M --memory 16M --store STORE --store-size 64M");
+    let (mut client, mut random) = (server.client(true), Random::new());
+    let data = random.data(16 * MIB);
+    assert_eq!(client.write(0, &data).expect("served"), Ok(()));
+    let table = String::from_utf8(server.control("status").stdout).expect("UTF-8");
+    assert!(table.contains("spilled_blocks") && table.contains("codec"), "{table}");
+    let text = String::from_utf8(server.control("status --prometheus").stdout).expect("UTF-8");
+    let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok());
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    assert!(lines.clone().all(|line| value(line).is_some()), "{text}");
+    let written = lines.clone().find(|line| line.starts_with("zpager_device_written_bytes_total"));
+    assert_eq!(written.and_then(value), Some(16 * MIB), "{text}");
+    assert!(server.control("set memory=8M").status.success());
+    assert_eq!(server.figure("memory_bytes"), 8 * MIB);
+    assert!(server.figure("held_bytes") <= 8 * MIB);
+    expect_refused(&server.control("set memory=1M"), "8.0 MiB");
+    expect_refused(&server.control("set memory=9999G"), "out of range");
+    assert_eq!(client.read(0, 16 << 20).expect("served").as_ref(), Ok(&data));
+    expect_refused(&server.control("stop"), "--force");
+    assert_eq!(client.read(0, 1).expect("served"), Ok(data[..1].to_vec()));
+    client.leave().expect("let go");
+    let left = Instant::now();
+    while !server.control("stop").status.success() {
+        assert!(left.elapsed() < Duration::from_secs(20), "the client is still there");
+    }
+    assert!(server.wait(), "a clean end");
+    assert!(!server.socket().exists(), "its socket stays");
+}
+
+/// Runs a tool that has to succeed; gives what it printed.
+fn succeed(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    let shown = format!(
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "{shown}");
+    shown
+}
+
+#[test]
+fn nbdinfo_sees_what_it_is() {
+    let Some(nbdinfo) = program("nbdinfo", "libnbd-bin") else { return };
+    let server = Server::start("--size 96M --memory 8M --store none --export swap");
+    let shown = succeed(Command::new(&nbdinfo).arg("--json").arg(server.uri()));
+    let start = shown.find('{').expect("JSON");
+    let info: serde_json::Value = serde_json::from_str(&shown[start..]).expect("JSON");
+    assert_eq!(info["protocol"], "newstyle-fixed", "{shown}");
+    let export = &info["exports"][0];
+    assert_eq!(export["export-size"].as_u64(), Some(96 * MIB), "{shown}");
+    assert_eq!(export["block_size_preferred"].as_u64(), Some(4096), "{shown}");
+    for can in ["can_flush", "can_fua", "can_multi_conn", "can_trim", "can_zero"] {
+        assert_eq!(export[can], true, "{can}: {shown}");
+    }
+    assert_eq!(export["is_read_only"], false, "{shown}");
+    let listed = succeed(Command::new(&nbdinfo).arg("--list").arg(server.uri()));
+    assert!(listed.contains("export=\"swap\""), "{listed}");
+    let named = format!("nbd+unix:///swap?socket={}", server.socket().display());
+    succeed(Command::new(&nbdinfo).args(["--can", "connect"]).arg(named));
+    let wrong = format!("nbd+unix:///other?socket={}", server.socket().display());
+    assert!(!Command::new(&nbdinfo).arg(wrong).output().expect("it starts").status.success());
+}
+
+#[test]
+fn nbdcopy_brings_back_what_it_took() {
+    let Some(nbdcopy) = program("nbdcopy", "libnbd-bin") else { return };
+    let server = Server::start("--size 24M --memory 8M --store STORE --store-size 64M");
+    let directory = places::scratch();
+    let (before, after) = (directory.path().join("before"), directory.path().join("after"));
+    std::fs::write(&before, Random::new().data(24 * MIB)).expect("written");
+    for flags in [&["--connections=4", "--requests=16"][..], &["--synchronous"]] {
+        let mut copy = Command::new(&nbdcopy);
+        succeed(copy.args(flags).arg(&before).arg(server.uri()));
+        let mut copy = Command::new(&nbdcopy);
+        succeed(copy.args(flags).arg(server.uri()).arg(&after));
+        assert!(std::fs::read(&before).expect("there") == std::fs::read(&after).expect("there"));
+    }
+    assert!(server.figure("spilled_blocks") > 0);
+}
+
+#[test]
+fn qemu_writes_reads_and_discards() {
+    let (Some(image), Some(io)) =
+        (program("qemu-img", "qemu-utils"), program("qemu-io", "qemu-utils"))
+    else {
+        return;
+    };
+    let server = Server::start("--size 24M --memory 8M --store STORE --store-size 64M");
+    let directory = places::scratch();
+    let file = directory.path().join("image");
+    std::fs::write(&file, Random::new().data(24 * MIB)).expect("written");
+    let raw = ["-f", "raw", "-O", "raw"];
+    succeed(Command::new(&image).args(["convert", "-n"]).args(raw).arg(&file).arg(server.uri()));
+    let formats = ["-f", "raw", "-F", "raw"];
+    succeed(Command::new(&image).arg("compare").args(formats).arg(&file).arg(server.uri()));
+    let commands = [
+        "write -P 17 1M 3M",
+        "write -P 18 4097 511",
+        "write -z 2M 1M",
+        "discard 3M 64k",
+        "read -P 17 1M 1M",
+        "read -P 18 4097 511",
+        "read -P 0 2M 1M",
+        "read -P 0 3M 64k",
+        "aio_write -P 19 8M 2M",
+        "aio_flush",
+        "read -P 19 8M 2M",
+        "flush",
+    ];
+    let mut run = Command::new(&io);
+    run.args(["-f", "raw"]);
+    commands.iter().for_each(|command| {
+        run.args(["-c", command]);
+    });
+    let shown = succeed(run.arg(server.uri()));
+    assert!(!shown.contains("failed") && !shown.contains("error"), "{shown}");
+}
+
+#[test]
+fn fio_verifies_what_it_wrote() {
+    let Some(fio) = program("fio", "fio") else { return };
+    let engines = Command::new(&fio).arg("--enghelp").output().expect("it starts");
+    if !String::from_utf8_lossy(&engines.stdout).contains("nbd") {
+        return println!("skipped: fio has no nbd engine");
+    }
+    let server = Server::start("--size 32M --memory 8M --store STORE --store-size 64M");
+    let mut run = Command::new(&fio);
+    run.current_dir(server.store()).args(["--name=verify", "--ioengine=nbd", "--rw=randwrite"]);
+    run.args(["--bs=4k", "--iodepth=16", "--size=32M", "--verify=crc32c", "--do_verify=1"]);
+    run.args(["--refill_buffers", "--buffer_compress_percentage=50", "--randseed=7"]);
+    let shown = succeed(run.arg(format!("--uri={}", server.uri())));
+    assert!(shown.contains("err= 0"), "{shown}");
+    assert!(server.figure("spilled_reads") > 0);
+}

@@ -1,0 +1,528 @@
+//! Spilled pages on a Redis or Valkey server: the program's output is as without, nothing stays on
+//! the server, and a server that is killed, stopped or replaced costs no wrong byte and no hang.
+//! It learns nothing of what is in the pages, unless it may. Where no server is installed the tests say so and pass.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use zpager_tests::job::{finish, wait};
+use zpager_tests::{Ending, Job, Outcome, Stats, places, victims};
+
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Where a server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listens {
+    Socket,
+    Port(u16),
+}
+
+/// A server of the test's own.
+struct Server {
+    directory: TempDir,
+    listens: Listens,
+    child: Child,
+}
+
+impl Server {
+    /// `None` where none is installed.
+    fn start(listens: Listens, options: &[&str]) -> Option<Server> {
+        let directory = places::scratch();
+        let Some(child) = launch(directory.path(), listens, options) else {
+            println!("skipped: neither redis-server nor valkey-server is installed");
+            return None;
+        };
+        let server = Server { directory, listens, child };
+        server.until_it_answers();
+        Some(server)
+    }
+
+    fn address(&self) -> String {
+        match self.listens {
+            Listens::Socket => format!("redis+unix://{}/socket", self.directory.path().display()),
+            Listens::Port(port) => format!("redis://127.0.0.1:{port}/3"),
+        }
+    }
+
+    /// What the server answers to a command, in lines.
+    fn ask(&self, command: &str) -> std::io::Result<String> {
+        Ok(String::from_utf8_lossy(&self.ask_bytes(command)?).into_owned())
+    }
+
+    /// The value of a key, which may be gone.
+    fn value(&self, key: &str) -> Option<Vec<u8>> {
+        let answer = self.ask_bytes(&format!("GET {key}")).expect("an answer");
+        let start = answer.iter().position(|byte| *byte == b'\n')? + 1;
+        let length: usize = str::from_utf8(&answer[1..start - 2]).ok()?.parse().ok()?;
+        Some(answer[start..start + length].to_vec())
+    }
+
+    fn ask_bytes(&self, command: &str) -> std::io::Result<Vec<u8>> {
+        match self.listens {
+            Listens::Socket => {
+                ask(UnixStream::connect(self.directory.path().join("socket"))?, command)
+            }
+            Listens::Port(port) => ask(TcpStream::connect(("127.0.0.1", port))?, command),
+        }
+    }
+
+    fn until_it_answers(&self) {
+        until("the server answers", || self.ask("PING").is_ok_and(|answer| !answer.is_empty()));
+    }
+
+    /// The keys of its database that runs use.
+    fn keys(&self) -> Vec<String> {
+        let database = if self.listens == Listens::Socket { 0 } else { 3 };
+        let answer = self.ask(&format!("SELECT {database}\r\nKEYS *")).expect("the keys");
+        let lines = answer.lines().filter(|line| line.starts_with("zpager:"));
+        lines.map(str::to_owned).collect()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the server lives");
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("the server lives");
+        self.child.wait().expect("its end");
+    }
+
+    /// Another server in its place, without anything that it had.
+    fn restart(&mut self) {
+        self.kill();
+        let _ = fs::remove_file(self.directory.path().join("socket"));
+        self.child = launch(self.directory.path(), self.listens, &[]).expect("another server");
+        self.until_it_answers();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn launch(directory: &Path, listens: Listens, options: &[&str]) -> Option<Child> {
+    ["redis-server", "valkey-server"].into_iter().find_map(|program| {
+        let mut command = Command::new(program);
+        command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(directory);
+        match listens {
+            Listens::Socket => {
+                command.args(["--port", "0", "--unixsocket"]).arg(directory.join("socket"))
+            }
+            Listens::Port(port) => {
+                command.args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+            }
+        };
+        command.args(options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
+    })
+}
+
+fn ask(mut stream: impl Read + Write, command: &str) -> std::io::Result<Vec<u8>> {
+    write!(stream, "{command}\r\nQUIT\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// How many neighbouring words of a value follow each other in the noise of [`field`], and of how
+/// many. In noise that was encrypted that is so by a chance of 1 in 2^64.
+fn noise(value: &[u8]) -> (usize, usize) {
+    // What splitmix64 made each word of, but for a constant.
+    let source = |word: &[u8]| {
+        let x = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        let x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42B2_D24D_8EC3);
+        let x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96DE_1B17_3F11_9089);
+        x ^ (x >> 30) ^ (x >> 60)
+    };
+    let sources: Vec<u64> = value.chunks_exact(8).map(source).collect();
+    let follow = sources.windows(2).filter(|pair| pair[1] == pair[0].wrapping_add(1));
+    (follow.count(), sources.len())
+}
+
+/// A port that nobody listens on.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A victim that has far more noise than its budget, so that most of it is spilled.
+fn field(rounds: &str) -> Job {
+    victims::job("field").arguments(["64", "noise", rounds])
+}
+
+/// `zpager run` in 24 MiB with a server as the store.
+fn command(address: &str, more: &[&str], job: &[&str]) -> Command {
+    let mut command = Command::new(places::zpager());
+    command.args(["run", "--memory", "24M", "--stats", "stats", "--store", address]).args(more);
+    command.arg("--").args(job);
+    command
+}
+
+/// The words of [`field`].
+fn field_words(rounds: &str) -> Vec<String> {
+    let program = victims::build("field", &[]).display().to_string();
+    let seed = victims::seed();
+    [program.as_str(), seed.as_str(), "64", "noise", rounds].map(str::to_owned).to_vec()
+}
+
+fn run(address: &str, more: &[&str], words: &[String]) -> (Outcome, Option<Stats>) {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let directory = places::scratch();
+    let stats_file = directory.path().join("stats");
+    let outcome = finish(
+        command(address, more, &words),
+        directory,
+        PATIENCE,
+        format!("zpager run --store {address} {more:?}"),
+    );
+    let stats = fs::read(stats_file).ok();
+    (outcome, stats.map(|text| serde_json::from_slice(&text).expect("statistics")))
+}
+
+/// Runs the job; its output has to be that of the free run, and pages have gone to the server.
+fn compare(server: &Server, words: &[String]) -> Stats {
+    let words_free: Vec<_> = words[1..].iter().collect();
+    let free = Job::new(&words[0]).arguments(words_free).free().expect_success();
+    // However long a busy machine keeps the server from answering.
+    let (outcome, stats) = run(&server.address(), &["--store-timeout", "600"], words);
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert!(outcome.stdout == free.stdout, "{}", outcome.report());
+    let stats = stats.expect("statistics");
+    let store = &stats.store;
+    assert!(store.remote_writes > 0 && store.remote_reads > 0, "{store:?}");
+    assert_eq!((store.remote_lost_clusters, store.remote_failures), (0, 0), "{store:?}");
+    assert_eq!(server.keys(), Vec::<String>::new());
+    stats
+}
+
+/// A run in the background, of a program that goes on until it is told to stop.
+struct Running {
+    zpager: Child,
+    helper: i32,
+    directory: TempDir,
+}
+
+impl Running {
+    fn start(server: &Server, more: &[&str]) -> Running {
+        let directory = places::scratch();
+        let words = field_words("forever");
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut command = command(&server.address(), more, &words);
+        let file = |name: &str| File::create(directory.path().join(name)).expect("a file");
+        command.current_dir(directory.path()).stdin(Stdio::null());
+        command.stdout(file("stdout")).stderr(file("stderr")).process_group(0);
+        let zpager = command.spawn().expect("zpager starts");
+        let mut running = Running { zpager, helper: 0, directory };
+        until("the program is ready", || running.text("stdout").contains("ready"));
+        running.helper = running.children(|command| command.contains("remote-helper"))[0];
+        until("pages are on the server", || server.keys().len() > 50);
+        running
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.directory.path().join(name)).expect("a file of the run")
+    }
+
+    /// zpager's children whose command line is like this.
+    fn children(&self, is_like: impl Fn(&str) -> bool) -> Vec<i32> {
+        let pid = self.zpager.id();
+        let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("a list");
+        let pids = list.split_whitespace().map(|pid| pid.parse().expect("a process id"));
+        let line = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        pids.filter(|pid| line(pid).is_ok_and(|line| is_like(&line))).collect()
+    }
+
+    fn kill_program(&self) {
+        for pid in self.children(|command| command.contains("forever")) {
+            kill(pid);
+        }
+    }
+
+    /// Tells the program to end well and gives how it did.
+    fn end(mut self) -> (Ending, String) {
+        fs::write(self.directory.path().join("stop"), "").expect("the file that ends the program");
+        let ending = wait(&mut self.zpager, PATIENCE).expect("no hang");
+        (ending, self.text("stderr"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Gone already when the test went well.
+        let group = Pid::from_child(&self.zpager);
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        let _ = self.zpager.wait();
+    }
+}
+
+fn kill(pid: i32) {
+    let pid = Pid::from_raw(pid).expect("a process id");
+    kill_process(pid, Signal::KILL).expect("a process of this test");
+}
+
+fn is_gone(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+/// The program was ended with a message that names the page, or its output is right: it checks
+/// every page itself, and ends with another status where one is wrong.
+fn expect_right_or_told(ending: Ending, messages: &str) -> bool {
+    let told = messages.lines().any(|line| {
+        line.contains("was ended: its page at 0x") && line.contains("could not be read")
+    });
+    match ending {
+        Ending::Exited(0) => {}
+        Ending::Killed(_) => assert!(told, "{messages}"),
+        Ending::Exited(_) => panic!("{ending:?}: {messages}"),
+    }
+    told
+}
+
+#[test]
+fn sorting_by_way_of_a_server() {
+    let Some(on_socket) = Server::start(Listens::Socket, &[]) else { return };
+    let on_port = Server::start(Listens::Port(free_port()), &[]).expect("a server");
+    let lines = places::scratch();
+    let file = lines.path().join("lines");
+    let mut state = 88172645463325252u64;
+    let mut draw = |at: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        // Any printable character, so that codecs win little; a newline after each 39.
+        if at % 40 == 39 { b'\n' } else { b' ' + (state >> 32) as u8 % 95 }
+    };
+    let text: Vec<u8> = (0..16 << 20).map(&mut draw).collect();
+    fs::write(&file, text).expect("the lines");
+    let mut words =
+        ["/usr/bin/sort", "--parallel=1", "--buffer-size=300M"].map(String::from).to_vec();
+    words.push(file.display().to_string());
+    for server in [&on_socket, &on_port] {
+        let stats = compare(server, &words);
+        assert!(stats.store.remote_peak_bytes > 1 << 20, "{stats:?}");
+    }
+}
+
+#[test]
+fn parent_and_child_share_what_is_on_the_server() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let program = victims::build("inherit", &[]).display().to_string();
+    compare(&server, &[program, victims::seed()]);
+}
+
+#[test]
+fn keys_are_the_runs_own_expire_and_are_gone_at_the_end() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let running = Running::start(&server, &[]);
+    let other = Running::start(&server, &[]);
+    let keys = server.keys();
+    let run_of = |key: &String| key.split(':').nth(1).expect("a run's name").to_owned();
+    let mut runs: Vec<String> = keys.iter().map(run_of).collect();
+    runs.sort();
+    runs.dedup();
+    assert_eq!(runs.len(), 2);
+    for key in keys.iter().step_by(20) {
+        let answer = server.ask(&format!("TTL {key}")).expect("an answer");
+        let seconds: i64 = answer.lines().next().expect("a line")[1..].parse().expect("seconds");
+        // Written anew under another name meanwhile: -2.
+        assert!((60..=3600).contains(&seconds) || seconds == -2, "{key}: {seconds}");
+    }
+    let (ending, messages) = running.end();
+    assert_eq!(ending, Ending::Exited(0), "{messages}");
+    let left = server.keys();
+    assert!(!left.is_empty() && left.iter().map(run_of).all(|run| run == run_of(&left[0])));
+    assert_eq!(other.end().0, Ending::Exited(0));
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+#[test]
+fn a_server_sees_what_is_in_pages_only_if_it_may() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    for (more, may) in [(&[][..], false), (&["--store-plain"], true)] {
+        let running = Running::start(&server, more);
+        let values: Vec<_> = server.keys().iter().filter_map(|key| server.value(key)).collect();
+        let found = values.iter().map(|value| noise(value));
+        let (noise, all) = found.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let (ending, messages) = running.end();
+        assert_eq!(ending, Ending::Exited(0), "{messages}");
+        assert!(all > 100_000, "{all} words on the server");
+        assert!(if may { noise > all / 2 } else { noise == 0 }, "{more:?}: {noise} of {all}");
+    }
+}
+
+#[test]
+fn a_value_that_was_altered_ends_the_program() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let running = Running::start(&server, &[]);
+    let junk = "X".repeat(1000);
+    for key in server.keys() {
+        server.ask(&format!("SETRANGE {key} 0 {junk}")).expect("an answer");
+    }
+    let (ending, messages) = running.end();
+    assert!(matches!(ending, Ending::Killed(_)), "{ending:?}: {messages}");
+    let is_told = |line: &str| line.contains("its page at 0x") && line.contains("something else");
+    assert!(messages.lines().any(is_told), "{messages}");
+}
+
+#[test]
+fn what_is_killed_leaves_neither_key_nor_process() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    for kills_zpager in [false, true] {
+        let mut running = Running::start(&server, &[]);
+        match kills_zpager {
+            false => running.kill_program(),
+            true => kill(running.zpager.id().cast_signed()),
+        }
+        let ending = wait(&mut running.zpager, PATIENCE);
+        assert_eq!(ending, Some(Ending::Killed(Signal::KILL.as_raw())));
+        let helper = running.helper;
+        until("the helper has ended", || is_gone(helper));
+        assert_eq!(server.keys(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_costs_no_wrong_byte() {
+    let Some(mut server) = Server::start(Listens::Socket, &[]) else { return };
+    let running = Running::start(&server, &["--store-timeout", "2"]);
+    server.kill();
+    let (ending, messages) = running.end();
+    assert!(expect_right_or_told(ending, &messages), "most of the pages are lost: {messages}");
+}
+
+#[test]
+fn a_short_pause_of_the_server_is_not_seen() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let running = Running::start(&server, &["--store-timeout", "60"]);
+    for _ in 0..3 {
+        server.signal(Signal::STOP);
+        sleep(Duration::from_millis(700));
+        server.signal(Signal::CONT);
+        sleep(Duration::from_millis(300));
+    }
+    let (ending, messages) = running.end();
+    assert_eq!(ending, Ending::Exited(0), "{messages}");
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_stays_paused_hangs_nobody() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let running = Running::start(&server, &["--store-timeout", "1"]);
+    let helper = running.helper;
+    server.signal(Signal::STOP);
+    let (ending, messages) = running.end();
+    expect_right_or_told(ending, &messages);
+    until("the helper has ended", || is_gone(helper));
+    server.signal(Signal::CONT);
+}
+
+#[test]
+fn a_server_that_is_replaced_costs_no_wrong_byte() {
+    let Some(mut server) = Server::start(Listens::Socket, &[]) else { return };
+    let running = Running::start(&server, &["--store-timeout", "5"]);
+    server.restart();
+    let (ending, messages) = running.end();
+    expect_right_or_told(ending, &messages);
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+#[test]
+fn a_mirror_serves_what_the_server_has_lost() {
+    let Some(mut server) = Server::start(Listens::Socket, &[]) else { return };
+    let mirror = places::scratch();
+    let directory = mirror.path().display().to_string();
+    let running = Running::start(&server, &["--store-timeout", "2", "--store-mirror", &directory]);
+    sleep(Duration::from_millis(300));
+    server.restart();
+    sleep(Duration::from_millis(1000));
+    server.signal(Signal::STOP);
+    sleep(Duration::from_millis(3500));
+    server.signal(Signal::CONT);
+    sleep(Duration::from_millis(300));
+    server.kill();
+    sleep(Duration::from_millis(500));
+    let (ending, messages) = running.end();
+    assert_eq!(ending, Ending::Exited(0), "{messages}");
+    assert_eq!(fs::read_dir(mirror.path()).expect("the mirror's directory").count(), 0);
+}
+
+#[test]
+fn without_its_helper_no_run_hangs() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let running = Running::start(&server, &[]);
+    kill(running.helper);
+    let (ending, messages) = running.end();
+    assert!(expect_right_or_told(ending, &messages), "{messages}");
+    assert!(messages.contains("helper"), "{messages}");
+}
+
+#[test]
+fn a_server_that_is_full_loses_nothing() {
+    let Some(server) = Server::start(Listens::Socket, &["--maxmemory", "24mb"]) else { return };
+    let free = field("2").free().expect_success();
+    // More than it says that it has.
+    let (outcome, stats) = run(&server.address(), &["--store-size", "1G"], &field_words("2"));
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+    let store = stats.expect("statistics").store;
+    assert!(store.remote_failures > 0 && store.remote_writes > 0, "{store:?}");
+    assert!(outcome.stderr.contains("write to the store failed"), "{}", outcome.report());
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+#[test]
+fn what_cannot_be_a_store_is_told_before_the_program_starts() {
+    let refused = |address: &str, more: &[&str], said: &str| {
+        let (outcome, stats) = run(address, more, &["/bin/echo".into(), "started".into()]);
+        assert_eq!(outcome.ending, Ending::Exited(125), "{}", outcome.report());
+        assert!(outcome.stdout.is_empty() && stats.is_none(), "{}", outcome.report());
+        let told = outcome.stderr.lines().filter(|line| !line.contains("warning"));
+        assert_eq!(told.count(), 1, "{}", outcome.report());
+        assert!(outcome.stderr.contains(said), "{said}: {}", outcome.report());
+        assert!(!outcome.stderr.contains("secret"), "{}", outcome.report());
+    };
+    refused(&format!("redis://:secret@127.0.0.1:{}", free_port()), &[], "refused");
+    refused("redis+unix:///nowhere/at/all?pass=secret", &[], "start a Redis server");
+    refused("redis://:secret@h/x", &[], "redis://HOST");
+    refused("redis://:secret@h,/var/tmp", &[], "alone");
+    refused("/var/tmp:prio=1,rediss://:secret@h", &[], "alone");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.6\r\n");
+            std::mem::forget(stream);
+        }
+    });
+    refused(&format!("redis://127.0.0.1:{port}"), &[], "Redis server");
+    let Some(server) = Server::start(Listens::Socket, &["--requirepass", "right"]) else { return };
+    refused(&format!("{}?pass=secret", server.address()), &[], "password");
+    drop(server);
+    let options = ["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"];
+    let evicting = Server::start(Listens::Port(free_port()), &options).expect("a server");
+    refused(&evicting.address(), &[], "noeviction");
+    refused(&evicting.address(), &["--store-mirror", "/nowhere/at/all"], "--store-mirror");
+    let full = Server::start(Listens::Socket, &["--maxmemory", "1kb"]).expect("a server");
+    refused(&full.address(), &[], "maxmemory");
+}
