@@ -71,7 +71,7 @@ impl Rival for Zpager {
     /// highest sum that is taken there is still room for what the sum does not count. Program text
     /// needs some, or the kernel reads it again and again, and samples miss the highest moment.
     fn target(&self, total_bytes: u64) -> Target {
-        let margin_bytes = (total_bytes / 30).max(1 << 20);
+        let margin_bytes = (total_bytes / 60).max(1 << 20);
         let aim_bytes = total_bytes.saturating_sub(margin_bytes);
         Target { total_bytes: aim_bytes, tolerance_bytes: margin_bytes / 2, first_bytes: aim_bytes }
     }
@@ -121,7 +121,7 @@ mod tests {
         for total_bytes in [8_u64 << 20, 129 << 20, 4 << 30] {
             let target = Zpager.target(total_bytes);
             let highest_bytes = target.total_bytes + target.tolerance_bytes;
-            assert!(total_bytes - highest_bytes >= (total_bytes / 61).max(512 << 10));
+            assert!(total_bytes - highest_bytes >= (total_bytes / 121).max(512 << 10));
             assert!(target.first_bytes <= highest_bytes);
         }
     }
