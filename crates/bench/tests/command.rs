@@ -136,36 +136,30 @@ fn bad_input_is_one_line_and_125() {
     assert_eq!(said, "zpager: there is no directory /nonexistent\n");
 }
 
-fn rivals_run_and_the_machine_is_as_before() {
+/// Runs the bench, which has to succeed and leave the machine as it was; gives what it said and its
+/// rows.
+fn measure(line: &str) -> (String, Vec<serde_json::Value>) {
     let directory = swap_directory();
     let json = directory.path().join("rows.json");
     let before = Snapshot::take(directory.path());
-    let output = output(&[
-        "run",
-        "--scale",
-        "0.04",
-        "--runs",
-        "2",
-        "--memory",
-        "75%",
-        "--workload",
-        "faults-random-synthetic,sor",
-        "--rivals",
-        "none,disk,zswap,zram",
-        "--swap-dir",
-        &directory.path().to_string_lossy(),
-        "--json",
-        &json.to_string_lossy(),
-    ]);
+    let (swap_directory, rows) = (directory.path().to_string_lossy(), json.to_string_lossy());
+    let places = ["--swap-dir", &swap_directory, "--json", &rows];
+    let output = output(&line.split_whitespace().chain(places).collect::<Vec<_>>());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("puts everything back"), "{said}");
     let text = fs::read_to_string(&json).expect("rows");
     fs::remove_file(&json).expect("removed");
     assert_eq!(Snapshot::take(directory.path()), before);
+    (said, serde_json::from_str(&text).expect("JSON"))
+}
 
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(rows.len(), 8, "{text}");
+fn rivals_run_and_the_machine_is_as_before() {
+    let (said, rows) = measure(
+        "run --scale 0.04 --runs 2 --memory 75% --workload faults-random-synthetic,sor \
+         --rivals none,disk,zswap,zram",
+    );
+    assert!(said.contains("puts everything back"), "{said}");
+    assert_eq!(rows.len(), 8, "{rows:?}");
     for row in &rows {
         let is_ok = row["output_ok"].as_bool() == Some(true) && row["runs"] == 2;
         // A rival that cannot run here says why.
@@ -183,45 +177,20 @@ fn rivals_run_and_the_machine_is_as_before() {
 /// Disk swap at so few operations a second, that the time shows them.
 fn a_slow_disk_is_slow_and_gone_afterwards() {
     const IOPS: u64 = 400;
-    let directory = swap_directory();
-    let json = directory.path().join("rows.json");
-    let before = Snapshot::take(directory.path());
-    let output = output(&[
-        "run",
-        "--scale",
-        "0.25",
-        "--runs",
-        "1",
-        "--memory",
-        "50%",
-        "--workload",
-        "random",
-        "--rivals",
-        "none,disk",
-        "--disk-iops",
-        &IOPS.to_string(),
-        "--swap-dir",
-        &directory.path().to_string_lossy(),
-        "--json",
-        &json.to_string_lossy(),
-    ]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    let (said, rows) = measure(&format!(
+        "run --scale 0.25 --runs 1 --memory 50% --workload random --rivals none,disk \
+         --disk-iops {IOPS}"
+    ));
     assert!(said.contains("400 reads and 400 writes a second"), "{said}");
-    let text = fs::read_to_string(&json).expect("rows");
-    fs::remove_file(&json).expect("removed");
-    assert_eq!(Snapshot::take(directory.path()), before);
-
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
-    let [free, disk] = rows.as_slice() else { panic!("{text}") };
+    let [free, disk] = rows.as_slice() else { panic!("{rows:?}") };
     let number = |row: &serde_json::Value, key: &str| row[key].as_u64().unwrap_or(u64::MAX);
-    assert_eq!((&free["output_ok"], &disk["output_ok"]), (&true.into(), &true.into()), "{text}");
-    assert_eq!((number(free, "disk_reads"), number(free, "disk_writes")), (0, 0), "{text}");
+    assert_eq!((&free["output_ok"], &disk["output_ok"]), (&true.into(), &true.into()), "{rows:?}");
+    assert_eq!((number(free, "disk_reads"), number(free, "disk_writes")), (0, 0), "{rows:?}");
     let (reads, written_bytes) = (number(disk, "disk_reads"), number(disk, "disk_written_bytes"));
-    assert!(written_bytes >= number(disk, "memory_bytes"), "half of the pages leave: {text}");
+    assert!(written_bytes >= number(disk, "memory_bytes"), "half of the pages leave: {rows:?}");
     // The kernel lets a fifth of a second's operations through at once, here and there.
     let seconds = disk["seconds_median"].as_f64().expect("seconds");
-    assert!(seconds > reads as f64 / IOPS as f64 / 2.0, "{reads} reads in {seconds} s: {text}");
+    assert!(seconds > reads as f64 / IOPS as f64 / 2.0, "{reads} reads in {seconds} s: {rows:?}");
 }
 
 /// Stands in for the command: runs the program as it is, and says that it

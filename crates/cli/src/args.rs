@@ -454,6 +454,12 @@ fn failure_of(error: &clap::Error, command: Option<&str>) -> Failure {
     }
 }
 
+/// [`parse`], of words between spaces.
+#[cfg(test)]
+pub(crate) fn parse_line(line: &str) -> Result<Action, Failure> {
+    parse(line.split_whitespace().map(OsString::from))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,6 +52,15 @@ impl Failure {
     }
 }
 
+/// Sees that `line` was refused, with this status and in one line that says what would be right.
+#[cfg(test)]
+pub(crate) fn expect_refused<T>(line: &str, found: Result<T, Failure>, status: u8, said: &str) {
+    let failure = found.err().unwrap_or_else(|| panic!("{line}: taken"));
+    assert_eq!(failure.status, status, "{line}: {failure:?}");
+    assert!(failure.message.contains(said), "{line}: {failure:?}");
+    assert!(!failure.message.contains('\n'), "{line}: {failure:?}");
+}
+
 /// Says on what an operation of the system failed.
 pub(crate) trait OrFail<T> {
     /// Turns an error into a [`Failure::own`] that begins with what was tried.

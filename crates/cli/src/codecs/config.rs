@@ -142,10 +142,11 @@ fn check_seed(text: &str) -> Result<u64, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Action, parse};
+    use crate::args::{Action, parse_line};
+    use crate::failure::expect_refused;
 
     fn check(line: &str) -> Result<Configuration, Failure> {
-        match parse(line.split_whitespace().map(OsString::from))? {
+        match parse_line(line)? {
             Action::Codecs(arguments) => Configuration::check(arguments),
             other => panic!("{line}: {other:?}"),
         }
@@ -176,10 +177,7 @@ mod tests {
             ("zpager codecs --plot same --json same f", "one file"),
         ];
         for (line, said) in table {
-            let failure = check(line).expect_err(line);
-            assert_eq!(failure.status, 2, "{line}: {failure:?}");
-            assert!(failure.message.contains(said), "{line}: {failure:?}");
-            assert!(!failure.message.contains('\n'), "{line}: {failure:?}");
+            expect_refused(line, check(line), 2, said);
         }
     }
 

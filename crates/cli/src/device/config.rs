@@ -117,11 +117,11 @@ fn machine_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Action, DeviceCommand, parse};
-    use std::ffi::OsString;
+    use crate::args::{Action, DeviceCommand, parse_line};
+    use crate::failure::expect_refused;
 
     fn checked(line: &str) -> Result<Configuration, Failure> {
-        match parse(line.split_whitespace().map(OsString::from))? {
+        match parse_line(line)? {
             Action::Device(DeviceCommand::Serve(arguments)) => {
                 check(arguments, &Environment::default(), &mut Notices::new(true))
             }
@@ -153,15 +153,12 @@ mod tests {
             ("serve --size 1G --memory 64M --store none", "--socket PATH"),
         ];
         for (line, said) in table {
-            let failure = checked(&format!("zpager device {line}"));
+            let found = checked(&format!("zpager device {line}"));
             // Root has a directory for the socket.
-            if said == "--socket PATH" && failure.is_ok() {
+            if said == "--socket PATH" && found.is_ok() {
                 continue;
             }
-            let failure = failure.err().unwrap_or_else(|| panic!("{line}: taken"));
-            assert_eq!(failure.status, 125, "{line}: {failure:?}");
-            assert!(failure.message.contains(said), "{line}: {failure:?}");
-            assert!(!failure.message.contains('\n'), "{line}: {failure:?}");
+            expect_refused(line, found, 125, said);
         }
     }
 

@@ -262,13 +262,13 @@ fn check_stats(file: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Action, parse};
+    use crate::args::{Action, parse_line};
+    use crate::failure::expect_refused;
     use crate::run::stores::choice::Wanted;
     use zpager_codec::CodecId;
 
     fn check(line: &str) -> Result<Configuration, Failure> {
-        let words = line.split_whitespace().map(OsString::from);
-        let Ok(Action::Run(arguments)) = parse(words) else { panic!("{line}") };
+        let Action::Run(arguments) = parse_line(line)? else { panic!("{line}") };
         let path = Some(OsString::from("/usr/bin:/bin"));
         Configuration::check(arguments, &Environment { path, ..Environment::default() })
     }
@@ -308,14 +308,7 @@ mod tests {
             ("zpager run /usr/bin", 126, "directory"),
         ];
         for (line, status, said) in table {
-            let words = line.split_whitespace().map(OsString::from);
-            let failure = match parse(words) {
-                Ok(_) => check(line).expect_err(line),
-                Err(failure) => failure,
-            };
-            assert_eq!(failure.status, status, "{line}: {failure:?}");
-            assert!(failure.message.contains(said), "{line}: {failure:?}");
-            assert!(!failure.message.contains('\n'), "{line}: {failure:?}");
+            expect_refused(line, check(line), status, said);
         }
     }
 
@@ -356,8 +349,7 @@ mod tests {
     fn what_goes_to_a_server_is_encrypted_unless_that_is_refused() {
         let chosen = |flags: &str, variable: &str| {
             let words = format!("zpager run {flags} true");
-            let words = words.split_whitespace().map(OsString::from);
-            let Ok(Action::Run(arguments)) = parse(words) else { panic!("{flags}") };
+            let Ok(Action::Run(arguments)) = parse_line(&words) else { panic!("{flags}") };
             let path = Some(OsString::from("/usr/bin:/bin"));
             let store = Some(variable.into());
             let environment = Environment { store, path, ..Environment::default() };

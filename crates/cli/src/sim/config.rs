@@ -179,11 +179,11 @@ fn check_disk(name: &str) -> Result<Disk, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Action, parse};
-    use std::ffi::OsString;
+    use crate::args::{Action, parse_line};
+    use crate::failure::expect_refused;
 
     fn check(line: &str) -> Result<Configuration, Failure> {
-        match parse(line.split_whitespace().map(OsString::from))? {
+        match parse_line(line)? {
             Action::Sim(arguments) => Configuration::check(arguments),
             other => panic!("{line}: {other:?}"),
         }
@@ -211,10 +211,7 @@ mod tests {
             ("zpager sim t --memory 64M --plot same --json same", "one file"),
         ];
         for (line, said) in table {
-            let failure = check(line).expect_err(line);
-            assert_eq!(failure.status, 2, "{line}: {failure:?}");
-            assert!(failure.message.contains(said), "{line}: {failure:?}");
-            assert!(!failure.message.contains('\n'), "{line}: {failure:?}");
+            expect_refused(line, check(line), 2, said);
         }
     }
 

@@ -126,12 +126,13 @@ fn default_output(program: &OsStr) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Action, parse};
+    use crate::args::{Action, parse_line};
+    use crate::failure::expect_refused;
 
     fn check(line: &str) -> Result<Configuration, Failure> {
         let path = Some(OsString::from("/usr/bin:/bin"));
         let environment = run::Environment { path, ..run::Environment::default() };
-        match parse(line.split_whitespace().map(OsString::from))? {
+        match parse_line(line)? {
             Action::Trace(arguments) => Configuration::check(arguments, &environment),
             other => panic!("{line}: {other:?}"),
         }
@@ -157,10 +158,7 @@ mod tests {
             ("zpager trace --output /tmp/t /etc/passwd", 126, "/etc/passwd"),
         ];
         for (line, status, said) in table {
-            let failure = check(line).expect_err(line);
-            assert_eq!(failure.status, status, "{line}: {failure:?}");
-            assert!(failure.message.contains(said), "{line}: {failure:?}");
-            assert!(!failure.message.contains('\n'), "{line}: {failure:?}");
+            expect_refused(line, check(line), status, said);
         }
     }
 
