@@ -91,6 +91,7 @@ hazards! {
     signals "signals" 20;
     sigmasks "sigmasks" 20;
     sigwaits "sigwaits" 20;
+    wakings "wakings" 20;
     sigstacks "sigstacks" 20;
     segv "segv" 20;
     sigbus "sigbus" 20;

@@ -65,16 +65,16 @@ impl Outcome {
 
 /// Serves a call that was dispatched. `context` stands behind the program's `syscall`.
 pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
-    // A watched call may have to be made again, with what it holds.
-    if thread.watched.is_none() {
+    let number = context.registers.rax;
+    let is_behind_trap = stubs::is_behind_trap(context.registers.rip);
+    // A call may have to be made again, with what it holds.
+    if !is_behind_trap || thread.watched.is_none() && !waits::is_interrupted(context) {
         thread.let_go();
     }
-    let number = context.registers.rax;
     let mut guard = PROCESS.lock();
     // Dispatch is only ever switched on for a managed process.
     let Some(process) = guard.as_mut() else { return };
     count(&process.control.counters.dispatched_calls, 1);
-    let is_behind_trap = stubs::is_behind_trap(context.registers.rip);
     if is_behind_trap && process.wait_again(thread, context) {
         return;
     }
@@ -91,7 +91,8 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     }
     match process.call(thread, context) {
         Outcome::GoOn => {
-            let stub = stubs::for_site(context.registers.rip);
+            let repeats = Some(number as u32).filter(|&number| waits::is_made_again(number));
+            let stub = stubs::for_site(context.registers.rip, repeats);
             drop(guard);
             go_on(thread, context, number, stub);
         }
