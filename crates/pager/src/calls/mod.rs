@@ -26,7 +26,7 @@ use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
 
 use crate::account::count;
-use crate::process::{PROCESS, Process};
+use crate::process::Process;
 use crate::spawn::Spawn;
 use crate::stubs;
 use crate::threads::Thread;
@@ -71,7 +71,7 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     if !is_behind_trap || thread.watched.is_none() && !waits::is_interrupted(context) {
         thread.let_go();
     }
-    let mut guard = PROCESS.lock();
+    let mut guard = Process::lock(thread.number());
     // Dispatch is only ever switched on for a managed process.
     let Some(process) = guard.as_mut() else { return };
     count(&process.control.counters.dispatched_calls, 1);
