@@ -243,7 +243,7 @@ fn ten_thousand_faults() {
 /// few: what one of them cannot write another one may have written, and no page is lost.
 #[test]
 fn no_refused_write_loses_a_page() {
-    const RUNS: usize = 150;
+    const RUNS: usize = 40;
     let mut random = random();
     let mut faults = 0;
     for run in 0..RUNS {
