@@ -34,7 +34,7 @@ use crate::parked::Parked;
 use crate::process::Process;
 use crate::regions::InChild;
 use crate::start::open_userfaultfd;
-use crate::threads::{Thread, UNKNOWN};
+use crate::threads::{IS_SHARED, Thread, UNKNOWN};
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FILES: usize = 0x400;
@@ -342,6 +342,7 @@ impl Spawn {
     pub(crate) fn make(self) -> isize {
         if let Some(slot) = self.lends {
             slot.is_lent.fetch_add(1, Relaxed);
+            IS_SHARED.store(true, Relaxed);
         }
         // The id stays "claimed" until the child has said its own.
         // SAFETY: prepared above: a call with CLONE_VM and a frame on the child's own block.

@@ -41,6 +41,10 @@ pub(crate) const UNKNOWN: i32 = -1;
 /// Who has the lock on no block: a thread that begins to be managed.
 pub(crate) const STARTER: u32 = 1;
 
+/// Set once another process may have this memory. Threads of one process end together, and their
+/// sandbox (seccomp(2)) may know nothing of asking for each other.
+pub(crate) static IS_SHARED: AtomicBool = AtomicBool::new(false);
+
 /// One thread.
 #[repr(C)]
 pub(crate) struct Thread {
@@ -285,7 +289,7 @@ pub(crate) fn is_gone(number: u32, asking: u32) -> bool {
         unsafe { (&(*thread).is_seen, &(*thread).tid, &(*thread).child_pid) }
     };
     let can_tell = asking == STARTER || ids(asking).0.load(Relaxed);
-    if number == STARTER || !can_tell {
+    if number == STARTER || !can_tell || !IS_SHARED.load(Relaxed) {
         return false;
     }
     let (is_seen, tid, child_pid) = ids(number);
