@@ -105,6 +105,7 @@ hazards! {
     remote "remote" 20;
     own_memory "own_memory" 20;
     uring "uring" 20;
+    aio "aio" 20;
     sparse "sparse" 24;
     rlimits "rlimits" 20;
     privileges "privileges" 20;

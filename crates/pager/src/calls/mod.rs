@@ -5,7 +5,8 @@
 //! ([`signal_calls`], [`signal_fds`]), or the process ([`process_calls`]) are made here, under
 //! the lock, so that what is known and what is true change together. What begins
 //! another program is prepared first ([`execute`]), and what waits with a mask of its own
-//! ([`waits`]). Large transfers go in pieces ([`transfer`], [`stream`], [`messages`]).
+//! ([`waits`]). Large transfers go in pieces ([`transfer`], [`stream`], [`messages`]), others are
+//! asked for and go on behind the program's back ([`requests`]).
 
 mod across;
 mod descriptors;
@@ -14,6 +15,7 @@ mod memory;
 mod messages;
 mod neighbours;
 mod process_calls;
+mod requests;
 mod shapes;
 mod signal_calls;
 mod signal_fds;
@@ -148,6 +150,7 @@ impl Process {
                 self.socket_call(thread, context)
             }
             nr::__NR_sendmmsg | nr::__NR_recvmmsg => self.messages_call(thread, context),
+            nr::__NR_io_submit => self.submit_call(thread, context),
             nr::__NR_mmap
             | nr::__NR_munmap
             | nr::__NR_mremap
