@@ -7,6 +7,8 @@
 use zpager_tests::victims;
 use zpager_tests::{Ending, Job, Lift, Setup, Start, Store, compare};
 
+const SIGBUS: i32 = 7;
+
 /// The three ways to manage a victim in `mib` MiB.
 fn check(victim: Job, setup: Setup) {
     let free = victim.free();
@@ -81,6 +83,7 @@ hazards! {
     race "race" 16;
     clones "clones" 20;
     kills "kills" 20;
+    heirs "heirs" 20;
     // Five processes have all of it, each compressed for itself once it was read: 36 MiB with what
     // is theirs besides, which without a store would all be RAM.
     forks "forks" 24 in Disk;
@@ -91,6 +94,7 @@ hazards! {
     signals "signals" 20;
     sigmasks "sigmasks" 20;
     sigwaits "sigwaits" 20;
+    wakings "wakings" 20;
     sigstacks "sigstacks" 20;
     segv "segv" 20;
     sigbus "sigbus" 20;
@@ -101,9 +105,49 @@ hazards! {
     remote "remote" 20;
     own_memory "own_memory" 20;
     uring "uring" 20;
+    aio "aio" 20;
     sparse "sparse" 24;
     rlimits "rlimits" 20;
     privileges "privileges" 20;
+}
+
+/// A process is killed while the pager works in it, and others have its memory. Nobody knows what is
+/// whole then: they are ended and the user is told, or it was not in the middle of anything.
+mod struck {
+    use super::*;
+
+    const RUNS: u64 = 4;
+
+    fn check_all(who: &str, may_go_on: bool) {
+        let mut ended = 0;
+        for run in 0..RUNS {
+            let seed = victims::seed().parse::<u64>().expect("a seed") + run;
+            let victim =
+                Job::new(victims::build("struck", &[])).arguments([&seed.to_string(), who]);
+            let setup = Setup::of_mib(20).start(Start::FirstInstruction);
+            let (free, managed) = (victim.free(), victim.managed(&setup).outcome);
+            let messages = &managed.stderr;
+            let is_told = messages.contains("shared its memory was killed");
+            if managed.ending == Ending::Killed(SIGBUS) && !may_go_on {
+                assert!(is_told, "{}", managed.report());
+            } else {
+                assert_eq!(managed.ending, Ending::Exited(0), "{}", managed.report());
+                assert_eq!(managed.stdout, free.stdout, "{}", managed.report());
+            }
+            ended += u64::from(is_told);
+        }
+        assert!(ended > 0, "nobody was killed in the pager");
+    }
+
+    #[test]
+    fn a_child() {
+        check_all("child", false);
+    }
+
+    #[test]
+    fn who_made_it() {
+        check_all("parent", true);
+    }
 }
 
 /// What a design does to pages differs, and the hazards do not: fork, and calls into absent memory.

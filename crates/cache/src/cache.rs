@@ -805,7 +805,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Counts every reference of this cache to the store once more, for a child that gets a copy of
     /// it. [`Cache::flush`] was called.
-    pub fn share_spilled(&self) {
+    pub fn share_spilled(&mut self) {
+        self.writer.share();
         self.each_reference(|store, cluster| store.clusters.add_reference(cluster));
     }
 

@@ -12,7 +12,7 @@ use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, Seen, SpillError, St
 use zpager_codec::{CodecId, Page};
 use zpager_policy::DesignId;
 use zpager_pool::Heap;
-use zpager_store::{CLUSTER_BYTES, Clusters, Memory};
+use zpager_store::{CLUSTER_BYTES, Clusters, Faulting, Memory};
 
 const MIB: usize = 1 << 20;
 
@@ -237,6 +237,40 @@ fn ten_thousand_faults() {
     }
     println!("{faults} faults in {runs} runs: {lost_pages} pages lost, and told so");
     assert!(lost_pages > 0, "no fault mattered");
+}
+
+/// Relatives that fill, write and read each other's clusters on a store that refuses one write in a
+/// few: what one of them cannot write another one may have written, and no page is lost.
+#[test]
+fn no_refused_write_loses_a_page() {
+    const RUNS: usize = 40;
+    let mut random = random();
+    let mut faults = 0;
+    for run in 0..RUNS {
+        let setting = Setting {
+            design: DesignId::ALL[run % DesignId::ALL.len()],
+            codec: if random(2) == 0 { CodecId::Lz4 } else { CodecId::Copy },
+            pool_bytes_max: (64 << 10) << random(3),
+            seed: random(u64::MAX),
+            one_in: 2 + random(3),
+            behind: random(2) == 0,
+            encrypts: random(4) == 0,
+        };
+        println!("run {run}: {setting:?}");
+        let mut steps: Vec<Step> = (0..150)
+            .map(|_| Step::from_bytes(core::array::from_fn(|_| random(256) as u8)))
+            .collect();
+        for _ in 0..6 {
+            let at = random(steps.len() as u64) as usize;
+            steps.splice(at..at, [Step::Spill, Step::Fork, Step::Spill, Step::Switch, Step::Spill]);
+        }
+        let blocks = Faulting::refusing(Memory::default(), setting.seed, setting.one_in);
+        let ended = model::run_on(blocks, setting, steps);
+        assert_eq!(ended.lost_pages, 0);
+        faults += ended.faults;
+    }
+    println!("{faults} writes refused");
+    assert!(faults > 0, "no write was refused");
 }
 
 /// Pages as a heap has them: pointers, small numbers, text-like noise of all lengths.

@@ -1,11 +1,15 @@
 //! The state of the process, behind its one lock.
+//!
+//! Whoever shares this memory shares the lock, also a process of its own, which can be
+//! killed at any moment. If it had the lock then, nobody knows whether what is behind it
+//! is whole: everybody else is ended rather than given a wrong byte.
 
 use core::sync::atomic::{AtomicBool, Ordering::Acquire};
 
 use zpager_cache::Engine;
 use zpager_codec::Page;
 use zpager_sys::PAGE_BYTES;
-use zpager_sys::lock::Lock;
+use zpager_sys::lock::{Guard, Lock};
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{Action, Mask, SIGNALS};
 use zpager_sys::userfaultfd::Userfaultfd;
@@ -13,12 +17,13 @@ use zpager_wire::{Control, EventKind, ProcessSlot, STORES_MAX, Tables};
 
 use crate::account::Published;
 use crate::blocks::AnyBlocks;
+use crate::fault::die;
 use crate::own::Own;
 use crate::parked::Parked;
 use crate::record::Recorder;
 use crate::regions::Regions;
-use crate::start::Image;
-use crate::threads::Threads;
+use crate::start::{self, Image};
+use crate::threads::{self, Thread, Threads};
 
 /// Most pages that are lifted or brought in with one call.
 pub(crate) const BATCH_PAGES: usize = zpager_cache::BATCH_PAGES;
@@ -27,7 +32,7 @@ pub(crate) const BATCH_PAGES: usize = zpager_cache::BATCH_PAGES;
 pub(crate) const MEMORY_FILES: usize = 8;
 
 /// The process, once it is managed.
-pub(crate) static PROCESS: Lock<Option<Process>> = Lock::new(None);
+static PROCESS: Lock<Option<Process>> = Lock::new(None);
 
 /// Set, once and for all, when the process is managed.
 pub(crate) static MANAGED: AtomicBool = AtomicBool::new(false);
@@ -98,12 +103,28 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Runs `work` with the process, if it is managed.
+    /// Waits for the process, as the thread of this number.
+    pub(crate) fn lock(number: u32) -> Guard<'static, Option<Process>> {
+        let is_gone = |owner| threads::is_gone(owner, number);
+        PROCESS.lock(number, is_gone).unwrap_or_else(|_| {
+            start::note(EventKind::Abandoned, 0, 0);
+            die()
+        })
+    }
+
+    /// The thread of this number has this memory no more: what it was in the middle of stays so.
+    pub(crate) fn leave_behind(number: u32) {
+        PROCESS.abandon(number);
+    }
+
+    /// Runs `work` with the process, if it is managed, in a thread that is.
     pub(crate) fn with<R>(work: impl FnOnce(&mut Process) -> R) -> Option<R> {
         if !MANAGED.load(Acquire) {
             return None;
         }
-        PROCESS.lock().as_mut().map(work)
+        // SAFETY: whoever gets here is in a signal handler, on a block.
+        let number = unsafe { Thread::current() }.number();
+        Process::lock(number).as_mut().map(work)
     }
 
     /// The pages of a buffer that lies in `mapping`.

@@ -14,8 +14,9 @@
 //! say so; its block and its holds are freed once the kernel says that it shares no
 //! more (kcmp(2)), at the latest when it has been waited for.
 //!
-//! Bad case: such a child that is killed while it is in the pager itself. The lock
-//! stays taken, and everybody else waits for it in vain.
+//! Bad case: such a child that is killed while it is in the pager itself, in the middle
+//! of its work. All who share this memory are ended. And where all of them but one in a pid
+//! namespace of its own are killed too, that one waits for the lock in vain.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -33,7 +34,7 @@ use crate::parked::Parked;
 use crate::process::Process;
 use crate::regions::InChild;
 use crate::start::open_userfaultfd;
-use crate::threads::{Thread, UNKNOWN};
+use crate::threads::{IS_SHARED, Thread, UNKNOWN};
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FILES: usize = 0x400;
@@ -181,6 +182,19 @@ impl Process {
         buried > 0
     }
 
+    /// The process ends, and a child goes on with its memory: what it has of the run is that child's
+    /// from now on. False where there is none, or it is not known yet.
+    pub(crate) fn pass_on(&mut self) -> bool {
+        let Some(heir) = self.threads.heir() else { return false };
+        let (slot_pid, pid) = (&self.slot.pid, heir.child_pid.swap(0, Relaxed));
+        if slot_pid.compare_exchange(self.pid, pid, Relaxed, Relaxed).is_err() {
+            return false;
+        }
+        self.pid = pid;
+        self.slot.is_lent.fetch_sub(1, Relaxed);
+        true
+    }
+
     /// The kernel clears a thread's id at its end, when nobody can bring the page in.
     fn spare_cleared(&mut self, flags: usize, child_id: usize) {
         if flags & CLONE_CHILD_CLEARTID != 0 && flags & CLONE_VM != 0 {
@@ -246,6 +260,7 @@ impl Process {
         self.record_forked();
         thread.pid = self.pid;
         thread.tid.store(process::tid(), Relaxed);
+        thread.is_seen.store(true, Relaxed);
         self.threads.keep_only(thread);
         // Nothing is pending for a child.
         (self.parked, thread.parked) = (Parked::default(), Parked::default());
@@ -327,12 +342,14 @@ impl Spawn {
     pub(crate) fn make(self) -> isize {
         if let Some(slot) = self.lends {
             slot.is_lent.fetch_add(1, Relaxed);
+            IS_SHARED.store(true, Relaxed);
         }
         // The id stays "claimed" until the child has said its own.
         // SAFETY: prepared above: a call with CLONE_VM and a frame on the child's own block.
         let result = unsafe { clone_onto_frame(&self.call, self.frame, begin) };
         if result < 0 || self.waits {
             // A child that was waited for has left this memory.
+            Process::leave_behind(self.child.number());
             self.child.child_pid.store(0, Relaxed);
             self.child.release();
             if let Some(slot) = self.lends {
@@ -350,7 +367,9 @@ impl Spawn {
 extern "C" fn begin(_frame: usize) {
     // SAFETY: runs on the child's block.
     let thread = unsafe { Thread::current() };
+    let is_process = thread.pid == 0;
     thread.tid.store(process::tid(), Relaxed);
+    thread.is_seen.store(!is_process || process::parent_pid() != 0, Relaxed);
     thread.pid = process::pid();
     // SAFETY: the block's stack is this thread's; all signals are blocked until the frame is restored,
     // which also sets the alternate stack again.

@@ -27,14 +27,14 @@ use crate::hold::pages_of;
 use crate::maps::{self, Kind};
 use crate::own::{Own, SwapFile};
 use crate::parked::Parked;
-use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, PROCESS, Process};
+use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, Process};
 use crate::record::Recorder;
 use crate::regions::Regions;
 use crate::remote::RemoteMemory;
 use crate::sharing::ACCOUNT;
 use crate::spares::STAGING_PAGES;
 use crate::spawn::claim_slot;
-use crate::threads::{Thread, Threads};
+use crate::threads::{STARTER, Thread, Threads};
 use crate::unmanage::MANAGED_BYTES_MIN;
 use crate::{signals, stubs};
 
@@ -197,8 +197,10 @@ pub(crate) extern "C" fn entered(
             manage_process(tid, stack_pointer, thread_pointer, mask)
         }
         what if what == Entry::Thread as u64 => {
-            Process::with(|process| process.manage_thread(tid, stack_pointer, thread_pointer, mask))
-                .unwrap_or(Err(EINVAL))
+            let mut place = Process::lock(STARTER);
+            let process = place.as_mut().ok_or(EINVAL);
+            process
+                .and_then(|process| process.manage_thread(tid, stack_pointer, thread_pointer, mask))
         }
         _ => Err(EINVAL),
     };
@@ -222,7 +224,7 @@ fn manage_process(
 ) -> Result<(), Errno> {
     // SAFETY: written by `load`, before anything can come here.
     let (control, image) = unsafe { (CONTROL.ok_or(EINVAL)?, image()) };
-    let mut place = PROCESS.lock();
+    let mut place = Process::lock(STARTER);
     if place.is_some() {
         return Err(EINVAL);
     }
@@ -250,10 +252,14 @@ pub(crate) fn note_defect(file: &str, line: u32) {
     let count = name.len().min(letters.len());
     letters[..count].copy_from_slice(&name[..count]);
     let address = u64::from_le_bytes(letters);
+    note(EventKind::InvariantBroken, u64::from(line), address);
+}
+
+/// Tells the supervisor, where the process itself is not to be had.
+pub(crate) fn note(kind: EventKind, value: u64, address: u64) {
     // SAFETY: written once, by the loader's call, before anything else of the agent runs.
     if let Some(control) = unsafe { CONTROL } {
-        let pid = zpager_sys::process::pid();
-        control.events.note(EventKind::InvariantBroken, pid, u64::from(line), address);
+        control.events.note(kind, process::pid(), value, address);
     }
 }
 
@@ -448,16 +454,8 @@ pub(crate) fn descriptor_path(pid: i32, fd: i32, path: &mut [u8; PATH_BYTES]) ->
 }
 
 fn decimal(number: i32, digits: &mut [u8; 10]) -> &[u8] {
-    let mut rest = number.unsigned_abs();
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            return &digits[at..];
-        }
-    }
+    let length = process::write_decimal(number, digits);
+    &digits[..length]
 }
 
 fn current_break() -> usize {
@@ -522,6 +520,7 @@ impl Process {
         self.spare_thread_pointer(thread_pointer);
         let thread: &mut Thread = self.threads.claim(self.pid).ok_or(ENOMEM)?;
         thread.tid.store(tid, Relaxed);
+        thread.is_seen.store(true, Relaxed);
         thread.pretended_mask = mask & OURS;
         // SAFETY: the block's stack is this thread's; the program's own stack is restored by nobody else.
         let alternate = unsafe { signal::set_alternate_stack(&thread.stack()) }?;

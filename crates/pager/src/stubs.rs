@@ -5,6 +5,11 @@
 //! restart behaviour: from `syscall` in a stub within the allowed range, which
 //! then jumps to where the program goes on. No register is touched.
 //!
+//! Some calls the kernel ends with `EINTR` although no handler ran: the signal woke
+//! this thread, and another one took it. Natively nobody sends such signals; the
+//! pager does. The stub of such a call makes it again, and uses `rcx` alone, which
+//! every system call overwrites.
+//!
 //! A call that goes on in the pager once it is made leads to the trap instead: a
 //! `syscall` outside the allowed range, which is dispatched in its turn.
 //!
@@ -16,18 +21,32 @@ use zpager_sys::PAGE_BYTES;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::syscall::{checked, nr};
 
-const STUB_BYTES: usize = 16;
+const STUB_BYTES: usize = 32;
 const STUBS: usize = 4096;
-/// `syscall; jmp [rip + 0]`, followed by the address.
-const CODE: [u8; 8] = [0x0f, 0x05, 0xff, 0x25, 0, 0, 0, 0];
+const CODE_BYTES: usize = 24;
+/// `syscall; jmp [rip + 16]`: to the address behind the code.
+const CODE: [u8; CODE_BYTES] = {
+    let mut code = [0xcc; CODE_BYTES];
+    let jump = [0x0f, 0x05, 0xff, 0x25, 16, 0, 0, 0];
+    code.split_at_mut(jump.len()).0.copy_from_slice(&jump);
+    code
+};
+/// `syscall; lea rcx, [rax + 4]; jrcxz 1f; jmp [rip + 10]; 1: mov eax, NUMBER; jmp` to the start.
+const REPEATING_CODE: [u8; CODE_BYTES] = [
+    0x0f, 0x05, 0x48, 0x8d, 0x48, 0x04, 0xe3, 0x06, 0xff, 0x25, 10, 0, 0, 0, 0xb8, 0, 0, 0, 0,
+    0xeb, 0xeb, 0xcc, 0xcc, 0xcc,
+];
+/// Where that has the call's number, and where the number is in its register again.
+const NUMBER_AT: usize = 15;
+const NUMBER_END: usize = 19;
 pub(crate) const SYSCALL_BYTES: usize = 2;
 /// `syscall; int3`
 const TRAP_CODE: [u8; 3] = [0x0f, 0x05, 0xcc];
 
-#[repr(C, align(16))]
+#[repr(C, align(32))]
 #[derive(Clone, Copy)]
 struct Stub {
-    code: [u8; 8],
+    code: [u8; CODE_BYTES],
     /// Address behind the program's `syscall`, 0 while the stub is free.
     site: usize,
 }
@@ -39,7 +58,9 @@ struct Area {
 }
 
 /// Within the agent's image, as there is one allowed range.
-static mut AREA: Area = Area { stubs: [Stub { code: [0; 8], site: 0 }; STUBS] };
+static mut AREA: Area = Area { stubs: [Stub { code: [0; CODE_BYTES], site: 0 }; STUBS] };
+
+const _: () = assert!(size_of::<Stub>() == STUB_BYTES);
 
 /// Where the trap is, and the stub that leads to it, once the process is managed.
 static TRAP: AtomicUsize = AtomicUsize::new(0);
@@ -65,7 +86,7 @@ pub(crate) fn prepare() -> Result<(), zpager_sys::Errno> {
     // SAFETY: as above.
     unsafe { checked(nr::__NR_mprotect, [trap.start(), PAGE_BYTES, protection]) }?;
     TRAP.store(trap.start(), Relaxed);
-    TO_TRAP.store(for_site(trap.start()).unwrap_or(0), Relaxed);
+    TO_TRAP.store(for_site(trap.start(), None).unwrap_or(0), Relaxed);
     Ok(())
 }
 
@@ -79,20 +100,29 @@ pub(crate) fn is_behind_trap(rip: usize) -> bool {
     rip == TRAP.load(Relaxed) + SYSCALL_BYTES
 }
 
-/// The stub for `site`; `None` when there are too many sites. Called with the lock held.
-pub(crate) fn for_site(site: usize) -> Option<usize> {
+/// The stub for `site`; `None` when there are too many. Called with the lock held.
+///
+/// With `repeats` it makes the call of that number again when that ends with `EINTR`.
+pub(crate) fn for_site(site: usize, repeats: Option<u32>) -> Option<usize> {
+    let code = repeats.map_or(CODE, repeating_code);
     let start = site.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
     for step in 0..STUBS {
         // SAFETY: the remainder lies within the area; written under the lock only.
         let stub = unsafe { &mut *area().add((start + step) % STUBS) };
         if stub.site == 0 {
-            *stub = Stub { code: CODE, site };
+            *stub = Stub { code, site };
         }
-        if stub.site == site {
+        if stub.site == site && stub.code == code {
             return Some(core::ptr::from_mut(stub) as usize);
         }
     }
     None
+}
+
+fn repeating_code(number: u32) -> [u8; CODE_BYTES] {
+    let mut code = REPEATING_CODE;
+    code[NUMBER_AT..NUMBER_END].copy_from_slice(&number.to_le_bytes());
+    code
 }
 
 /// Where a thread that was interrupted at `rip` in a stub stands, in the program's terms.
@@ -117,7 +147,7 @@ pub(crate) fn at(rip: usize) -> Option<At> {
     let site = unsafe { (*area().add(offset / STUB_BYTES)).site };
     match offset % STUB_BYTES {
         within if site == trap => Some(At::Piece(within > 0)),
-        0 => Some(At::Call(site - SYSCALL_BYTES)),
+        0 | NUMBER_END.. => Some(At::Call(site - SYSCALL_BYTES)),
         _ => Some(At::Done(site)),
     }
 }

@@ -6,7 +6,7 @@
 //! pointer and its stacks.
 
 use core::sync::atomic::{
-    AtomicI32,
+    AtomicBool, AtomicI32,
     Ordering::{Acquire, Relaxed},
 };
 
@@ -38,6 +38,13 @@ const CLAIMED: i32 = -1;
 /// The id of a child that is being made.
 pub(crate) const UNKNOWN: i32 = -1;
 
+/// Who has the lock on no block: a thread that begins to be managed.
+pub(crate) const STARTER: u32 = 1;
+
+/// Set once another process may have this memory. Threads of one process end together, and their
+/// sandbox (seccomp(2)) may know nothing of asking for each other.
+pub(crate) static IS_SHARED: AtomicBool = AtomicBool::new(false);
+
 /// One thread.
 #[repr(C)]
 pub(crate) struct Thread {
@@ -49,6 +56,8 @@ pub(crate) struct Thread {
     /// Of a child that shares this memory and is not waited for: the id by which its parent knows
     /// it, or [`UNKNOWN`] until the parent does.
     pub(crate) child_pid: AtomicI32,
+    /// Its own ids are those by which others know it: it is in no pid namespace of its own.
+    pub(crate) is_seen: AtomicBool,
     pub(crate) ahead: Ahead,
     /// Those of our signals that the program believes to be blocked.
     pub(crate) pretended_mask: Mask,
@@ -94,6 +103,11 @@ impl Thread {
         let block = core::ptr::from_ref(&here) as usize & !(BLOCK_BYTES - 1);
         // SAFETY: the block begins with the record, which belongs to this thread alone.
         unsafe { &mut *(block as *mut Thread) }
+    }
+
+    /// The number of its block, by which it is known as the lock's owner.
+    pub(crate) fn number(&self) -> u32 {
+        (core::ptr::from_ref(self) as usize / BLOCK_BYTES) as u32
     }
 
     /// The stack above the record.
@@ -185,6 +199,7 @@ impl Threads {
         thread.pid = pid;
         thread.tid = AtomicI32::new(CLAIMED);
         thread.child_pid = AtomicI32::new(0);
+        thread.is_seen = AtomicBool::new(false);
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
         thread.parked = Parked::default();
@@ -232,6 +247,11 @@ impl Threads {
         buried
     }
 
+    /// The first child that shares this memory and is known.
+    pub(crate) fn heir(&self) -> Option<&'static mut Thread> {
+        self.live().find(|thread| thread.child_pid.load(Acquire) > 0)
+    }
+
     /// Whether there has never been a second one.
     pub(crate) fn was_always_one(&self) -> bool {
         self.count <= 1
@@ -255,6 +275,30 @@ impl Threads {
         }
         (0..self.count).for_each(|at| self.block(at).child_pid.store(0, Relaxed));
     }
+}
+
+/// Whether the thread with a number is gone from this memory, as far as another one can tell.
+///
+/// A vforked child in a pid namespace of its own is only known to who made it, which goes on when
+/// it is gone.
+pub(crate) fn is_gone(number: u32, asking: u32) -> bool {
+    let ids = |number: u32| {
+        let thread = (number as usize * BLOCK_BYTES) as *const Thread;
+        // SAFETY: a number that was in the lock is a block's, which are never unmapped; atomics alone
+        // are looked at.
+        unsafe { (&(*thread).is_seen, &(*thread).tid, &(*thread).child_pid) }
+    };
+    let can_tell = asking == STARTER || ids(asking).0.load(Relaxed);
+    if number == STARTER || !can_tell || !IS_SHARED.load(Relaxed) {
+        return false;
+    }
+    let (is_seen, tid, child_pid) = ids(number);
+    let id = match child_pid.load(Acquire) {
+        pid @ 1.. => pid,
+        _ if is_seen.load(Relaxed) => tid.load(Relaxed).abs(),
+        _ => return false,
+    };
+    id > CLAIMED.abs() && !shares_memory(id)
 }
 
 /// Negative thread ids: an ending thread may still run on its block, so the block is free only when the thread is gone.

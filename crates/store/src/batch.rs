@@ -6,7 +6,9 @@
 //!
 //! Invariants: a record counts as a reference from the moment it is gathered; the batch holds one
 //! more, until its cluster is in the store, so that the cluster is nobody else's. Until then the
-//! caller's buffer is the cluster, and reads are served from there ([`Behind`]).
+//! caller's buffer is the cluster, and reads are served from there ([`Behind`]). A relative that has
+//! had a copy of both since a fork writes the same bytes there, and may have done so already: so
+//! nobody gives back what lies in such a cluster while it has references.
 //!
 //! Bad for: a batch with few records, which still claims a whole cluster.
 
@@ -21,6 +23,8 @@ pub struct Batch {
     cluster: u32,
     generation: u32,
     used_bytes: usize,
+    /// A relative has a copy, and its write may have ended well.
+    is_shared: bool,
 }
 
 impl Batch {
@@ -28,7 +32,8 @@ impl Batch {
     pub fn begin(clusters: Clusters<'_>) -> Option<Self> {
         let cluster = clusters.claim()?;
         clusters.publish(cluster, 1);
-        Some(Self { cluster, generation: clusters.generation(cluster), used_bytes: 0 })
+        let generation = clusters.generation(cluster);
+        Some(Self { cluster, generation, used_bytes: 0, is_shared: false })
     }
 
     /// Adds a record of `data`, 1 to [`RECORD_BYTES_MAX`] bytes, with a reference to it: where it
@@ -40,6 +45,7 @@ impl Batch {
         data: &[u8],
     ) -> Option<Place> {
         assert!((1..=RECORD_BYTES_MAX).contains(&data.len()), "a record of {} bytes", data.len());
+        debug_assert!(!self.is_shared, "a relative would write another record there");
         assert_eq!(buffer.len(), CLUSTER_BYTES);
         let end_bytes = self.used_bytes + clusters.seal().record_bytes(data.len());
         if end_bytes > CLUSTER_BYTES {
@@ -58,6 +64,11 @@ impl Batch {
     pub fn fill_to(&mut self, buffer: &mut [u8], start_bytes: usize) {
         buffer[self.used_bytes..start_bytes].fill(0);
         self.used_bytes = start_bytes;
+    }
+
+    /// A relative gets a copy of the batch and its buffer: neither adds another record.
+    pub fn share(&mut self) {
+        self.is_shared = true;
     }
 
     /// The cluster that the records lie in.
@@ -101,7 +112,9 @@ impl Batch {
         let begun = unsafe { blocks.begin_write(self.start_bytes(), &buffer[..written_bytes]) };
         let goes_on = begun.inspect_err(|_| {
             // What was written of it may be what fills the disk.
-            blocks.punch(self.start_bytes(), CLUSTER_BYTES as u64);
+            if !self.is_shared {
+                blocks.punch(self.start_bytes(), CLUSTER_BYTES as u64);
+            }
         })?;
         if goes_on {
             behind.begin(*self, written_bytes);

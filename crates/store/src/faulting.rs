@@ -22,6 +22,7 @@ pub struct Faulting<B> {
     inner: B,
     seed: u64,
     one_in: u64,
+    only_refuses: bool,
     operations: AtomicU64,
     faults: AtomicU64,
     late: Mutex<Vec<Late>>,
@@ -65,7 +66,13 @@ impl<B> Faulting<B> {
     /// `one_in` is at least 1; 0 never goes wrong.
     pub fn new(inner: B, seed: u64, one_in: u64) -> Self {
         let [operations, faults] = [0, 0].map(AtomicU64::new);
-        Self { inner, seed, one_in, operations, faults, late: Mutex::default() }
+        let (only_refuses, late) = (false, Mutex::default());
+        Self { inner, seed, one_in, only_refuses, operations, faults, late }
+    }
+
+    /// The same where nothing but a write goes wrong, and that is always told: no record may be lost.
+    pub fn refusing(inner: B, seed: u64, one_in: u64) -> Self {
+        Self { only_refuses: true, ..Self::new(inner, seed, one_in) }
     }
 
     /// Operations that went wrong so far.
@@ -79,7 +86,10 @@ impl<B> Faulting<B> {
     }
 
     /// What this operation does wrong, and a number for its particulars.
-    fn next_fault(&self) -> Option<(Fault, u64)> {
+    fn next_fault(&self, is_write: bool) -> Option<(Fault, u64)> {
+        if self.only_refuses && !is_write {
+            return None;
+        }
         let operation = self.operations.fetch_add(1, Ordering::Relaxed);
         let drawn = mixed(self.seed ^ mixed(operation));
         if self.one_in == 0 || !drawn.is_multiple_of(self.one_in) {
@@ -87,7 +97,8 @@ impl<B> Faulting<B> {
         }
         self.faults.fetch_add(1, Ordering::Relaxed);
         let particulars = mixed(drawn);
-        let fault = match particulars % 8 {
+        let kinds = if self.only_refuses { 2 } else { 8 };
+        let fault = match particulars % kinds {
             0 => Fault::Fails,
             1 => Fault::StopsShort,
             2 => Fault::Shortens,
@@ -155,7 +166,7 @@ impl<B: Blocks> Faulting<B> {
 impl<B: Blocks> Blocks for Faulting<B> {
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         self.catch_up();
-        let Some((fault, particulars)) = self.next_fault() else {
+        let Some((fault, particulars)) = self.next_fault(true) else {
             return self.inner.write_at(offset_bytes, data);
         };
         let write_part = |first: usize, blocks: usize| {
@@ -192,7 +203,7 @@ impl<B: Blocks> Blocks for Faulting<B> {
 
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         self.catch_up();
-        let Some((fault, particulars)) = self.next_fault() else {
+        let Some((fault, particulars)) = self.next_fault(false) else {
             return self.inner.read_at(offset_bytes, data);
         };
         match fault {
@@ -225,7 +236,7 @@ impl<B: Blocks> Blocks for Faulting<B> {
     }
 
     fn punch(&self, offset_bytes: u64, bytes: u64) {
-        match self.next_fault() {
+        match self.next_fault(false) {
             None => self.inner.punch(offset_bytes, bytes),
             Some((Fault::Misdirects, _)) => {
                 self.inner.punch(offset_bytes ^ CLUSTER_BYTES as u64, bytes);

@@ -151,6 +151,50 @@ impl Blocks for Full {
     fn punch(&self, _: u64, _: u64) {}
 }
 
+/// A store that may refuse every write, and gives space back all the same.
+struct Refusing<'a>(&'a Memory, bool);
+
+impl Blocks for Refusing<'_> {
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
+        if self.1 { Err(Errno(28)) } else { self.0.write_at(offset_bytes, data) }
+    }
+    fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        self.0.read_at(offset_bytes, data)
+    }
+    fn punch(&self, offset_bytes: u64, bytes: u64) {
+        self.0.punch(offset_bytes, bytes);
+    }
+}
+
+/// What could not be written before a fork is in the buffers of both relatives. One of them writes it
+/// then, and what the other one is refused takes nothing of it away.
+#[test]
+fn a_relative_s_refused_write_leaves_what_is_written() {
+    let (words, memory) = (words(1), Memory::default());
+    let clusters = Clusters::new(&words);
+    let mut buffers = [Buffer::new(CLUSTER_BYTES), Buffer::new(CLUSTER_BYTES)];
+    let data = content(1, 3000);
+    let mut batch = Batch::begin(clusters).unwrap();
+    let place = batch.push(clusters, buffers[0].get(), &data).unwrap();
+    let finish = |batch: &Batch, buffer: &mut Buffer, refuses: bool| {
+        let mut behind = Behind::NONE;
+        // SAFETY: this store writes at once, and nothing goes on behind.
+        unsafe { batch.finish(&Refusing(&memory, refuses), clusters, buffer.get(), &mut behind) }
+    };
+    assert!(finish(&batch, &mut buffers[0], true).is_err());
+    let copy = buffers[0].get().to_vec();
+    buffers[1].get().copy_from_slice(&copy);
+    batch.share();
+    (0..clusters.references(0)).for_each(|_| clusters.add_reference(0));
+    assert!(finish(&batch, &mut buffers[0], false).is_ok());
+    assert!(finish(&batch, &mut buffers[1], true).is_err());
+    let mut blocks = Buffer::new(READ_BYTES_MIN);
+    let found = read(&memory, clusters, place, blocks.get());
+    assert_eq!(found.map(|(found, _)| found), Ok(&data[..]));
+    assert!(finish(&batch, &mut buffers[1], false).is_ok());
+    assert_eq!(clusters.references(0), 2);
+}
+
 #[test]
 fn a_record_of_the_cluster_s_earlier_life_is_noticed() {
     let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));

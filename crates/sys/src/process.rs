@@ -1,11 +1,18 @@
 //! Who we are, and the end.
 
+use crate::file::Fd;
 use crate::syscall::{Errno, checked, nr};
 
 /// The process.
 pub fn pid() -> i32 {
     // SAFETY: asks, changes nothing.
     unsafe { checked(nr::__NR_getpid, []) }.unwrap_or(0) as i32
+}
+
+/// The process that made this one, or took it over; 0 where that has no number here.
+pub fn parent_pid() -> i32 {
+    // SAFETY: asks, changes nothing.
+    unsafe { checked(nr::__NR_getppid, []) }.unwrap_or(0) as i32
 }
 
 /// The thread.
@@ -29,7 +36,7 @@ pub fn exists(pid: i32) -> bool {
 }
 
 /// Whether process `pid`, another one, has this memory. One that has ended or runs another program
-/// has not; where the kernel does not tell (kcmp(2)), one that exists has.
+/// has not; where the kernel does not tell (kcmp(2)), one that exists and is no zombie has.
 pub fn shares_memory(pid: i32) -> bool {
     const KCMP_VM: usize = 1;
     let arguments = [tid() as usize, pid as usize, KCMP_VM, 0, 0];
@@ -37,8 +44,35 @@ pub fn shares_memory(pid: i32) -> bool {
     match unsafe { checked(nr::__NR_kcmp, arguments) } {
         Ok(order) => order == 0,
         Err(Errno(3)) => false,
-        Err(_) => exists(pid),
+        Err(_) => exists(pid) && !is_zombie(pid),
     }
+}
+
+/// Whether process `pid` has ended and nobody has waited for it so far. False where `/proc` does
+/// not tell.
+fn is_zombie(pid: i32) -> bool {
+    let (mut path, mut stat) = ([0; 32], [0; 64]);
+    path[..6].copy_from_slice(b"/proc/");
+    let mut end = 6 + write_decimal(pid, &mut path[6..]);
+    path[end..end + 6].copy_from_slice(b"/stat\0");
+    end += 6;
+    let Ok(file) = Fd::open(&path[..end], nr::O_RDONLY) else { return false };
+    let read = file.read(&mut stat).unwrap_or(0);
+    file.close();
+    // The name, in brackets, may have brackets too; it has 15 bytes at most.
+    let state = stat[..read].iter().rposition(|&byte| byte == b')').and_then(|at| stat.get(at + 2));
+    matches!(state, Some(b'Z' | b'X'))
+}
+
+/// Writes a number that is not negative in decimal digits, at most ten; gives how many.
+pub fn write_decimal(number: i32, out: &mut [u8]) -> usize {
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    let mut rest = number;
+    for place in out[..digits].iter_mut().rev() {
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    digits
 }
 
 /// Sends `signal` to the calling thread.
@@ -94,5 +128,35 @@ unsafe fn across(number: u32, ours: usize, theirs: usize, bytes: usize) -> Resul
         Ok(copied) if copied == bytes => Ok(()),
         Ok(_) => Err(Errno(14)),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn numbers_are_written() {
+        for number in [0, 7, 10, 99, 4_194_304, i32::MAX] {
+            let mut out = [0; 10];
+            let length = write_decimal(number, &mut out);
+            assert_eq!(std::str::from_utf8(&out[..length]), Ok(std::format!("{number}").as_str()));
+        }
+    }
+
+    #[test]
+    fn a_child_that_has_ended_is_a_zombie_until_it_is_waited_for() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
+        let pid = child.id() as i32;
+        assert!(!is_zombie(pid) && exists(pid) && !shares_memory(pid));
+        drop(child.stdin.take());
+        while !is_zombie(pid) {
+            nap(1_000_000);
+        }
+        assert!(exists(pid) && !shares_memory(pid));
+        child.wait().expect("its status");
+        assert!(!is_zombie(pid));
     }
 }

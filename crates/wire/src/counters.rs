@@ -71,13 +71,16 @@ pub enum EventKind {
     /// An invariant does not hold; the program is ended before a wrong byte reaches it. The value is
     /// the line, the address the first eight letters of the file's name.
     InvariantBroken,
+    /// A process that shared this memory was killed while the pager worked in it; those that are left
+    /// are ended.
+    Abandoned,
     /// A write to one of several stores failed, and another one took over. The value is the error
     /// number, the address the store's number, from 0.
     StoreFailed,
 }
 
 /// Every kind, in the order of their numbers.
-pub const EVENT_KINDS: [EventKind; 9] = [
+pub const EVENT_KINDS: [EventKind; 10] = [
     EventKind::StoreWriteFailed,
     EventKind::StoreFull,
     EventKind::BudgetExceeded,
@@ -86,6 +89,7 @@ pub const EVENT_KINDS: [EventKind; 9] = [
     EventKind::NotManaged,
     EventKind::AgentFailed,
     EventKind::InvariantBroken,
+    EventKind::Abandoned,
     EventKind::StoreFailed,
 ];
 

@@ -138,6 +138,13 @@ impl<S: Space> Writer<S> {
         flushed.inspect_err(|_| self.is_sealed = self.open.is_some())
     }
 
+    /// Before a fork: what could not be written is the child's as well from now on.
+    pub(super) fn share(&mut self) {
+        if let Some(batch) = &mut self.open {
+            batch.share();
+        }
+    }
+
     /// The clusters that are not in the store yet, and have a reference more than their records.
     pub(super) fn unwritten(&self) -> impl Iterator<Item = u32> {
         [self.open, self.behind.batch()].into_iter().flatten().map(|batch| batch.cluster())

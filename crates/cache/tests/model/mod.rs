@@ -665,8 +665,16 @@ pub(crate) struct Ended {
 
 /// Carries out the steps, then brings back what is out.
 pub(crate) fn run(setting: Setting, steps: impl IntoIterator<Item = Step>) -> Ended {
+    run_on(Faulting::new(Memory::default(), setting.seed, setting.one_in), setting, steps)
+}
+
+/// [`run`] with this store.
+pub(crate) fn run_on(
+    blocks: Faulting<Memory>,
+    setting: Setting,
+    steps: impl IntoIterator<Item = Step>,
+) -> Ended {
     let memories = Memories::new();
-    let blocks = Faulting::new(Memory::default(), setting.seed, setting.one_in);
     let clusters = if setting.encrypts { clusters().with_seal(cipher()) } else { clusters() };
     let under_way = RefCell::default();
     let under_way = setting.behind.then_some(&under_way);

@@ -5,7 +5,8 @@
 //! ([`signal_calls`], [`signal_fds`]), or the process ([`process_calls`]) are made here, under
 //! the lock, so that what is known and what is true change together. What begins
 //! another program is prepared first ([`execute`]), and what waits with a mask of its own
-//! ([`waits`]). Large transfers go in pieces ([`transfer`], [`stream`], [`messages`]).
+//! ([`waits`]). Large transfers go in pieces ([`transfer`], [`stream`], [`messages`]), others are
+//! asked for and go on behind the program's back ([`requests`]).
 
 mod across;
 mod descriptors;
@@ -14,6 +15,7 @@ mod memory;
 mod messages;
 mod neighbours;
 mod process_calls;
+mod requests;
 mod shapes;
 mod signal_calls;
 mod signal_fds;
@@ -26,7 +28,7 @@ use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
 
 use crate::account::count;
-use crate::process::{PROCESS, Process};
+use crate::process::Process;
 use crate::spawn::Spawn;
 use crate::stubs;
 use crate::threads::Thread;
@@ -65,16 +67,16 @@ impl Outcome {
 
 /// Serves a call that was dispatched. `context` stands behind the program's `syscall`.
 pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
-    // A watched call may have to be made again, with what it holds.
-    if thread.watched.is_none() {
+    let number = context.registers.rax;
+    let is_behind_trap = stubs::is_behind_trap(context.registers.rip);
+    // A call may have to be made again, with what it holds.
+    if !is_behind_trap || thread.watched.is_none() && !waits::is_interrupted(context) {
         thread.let_go();
     }
-    let number = context.registers.rax;
-    let mut guard = PROCESS.lock();
+    let mut guard = Process::lock(thread.number());
     // Dispatch is only ever switched on for a managed process.
     let Some(process) = guard.as_mut() else { return };
     count(&process.control.counters.dispatched_calls, 1);
-    let is_behind_trap = stubs::is_behind_trap(context.registers.rip);
     if is_behind_trap && process.wait_again(thread, context) {
         return;
     }
@@ -91,7 +93,8 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     }
     match process.call(thread, context) {
         Outcome::GoOn => {
-            let stub = stubs::for_site(context.registers.rip);
+            let repeats = Some(number as u32).filter(|&number| waits::is_made_again(number));
+            let stub = stubs::for_site(context.registers.rip, repeats);
             drop(guard);
             go_on(thread, context, number, stub);
         }
@@ -147,6 +150,7 @@ impl Process {
                 self.socket_call(thread, context)
             }
             nr::__NR_sendmmsg | nr::__NR_recvmmsg => self.messages_call(thread, context),
+            nr::__NR_io_submit => self.submit_call(thread, context),
             nr::__NR_mmap
             | nr::__NR_munmap
             | nr::__NR_mremap

@@ -191,8 +191,12 @@ impl Process {
             thread.ends();
             return Outcome::GoOn;
         }
-        self.record_end();
         self.bury_children();
+        if self.pass_on() {
+            thread.ends();
+            return Outcome::GoOn;
+        }
+        self.record_end();
         // Whoever shares this memory still goes on with what is spilled of it.
         if self.slot.is_lent.load(Relaxed) == 0 {
             self.engine.cache.give_back_spilled();

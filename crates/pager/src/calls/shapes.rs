@@ -120,6 +120,10 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_epoll_wait => &[Value, Array(12, 2)],
         nr::__NR_epoll_pwait => &[Value, Array(12, 2), Value, Value, MASK],
         nr::__NR_epoll_pwait2 => &[Value, Array(12, 2), Value, TIME, MASK],
+        nr::__NR_io_setup => &[Value, Fixed(8)],
+        nr::__NR_io_getevents => &[Value, Value, Value, Array(32, 2), TIME],
+        nr::__NR_io_pgetevents => &[Value, Value, Value, Array(32, 2), TIME, MaskAt],
+        nr::__NR_io_cancel => &[Value, Fixed(64), Fixed(32)],
         nr::__NR_ioctl => &[Value, Value, Control(1)],
         nr::__NR_fcntl => &[Value, Value, Fixed(32)],
         nr::__NR_sendfile => &[Value, Value, Fixed(8)],
@@ -206,6 +210,7 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         | nr::__NR_flock
         | nr::__NR_umask
         | nr::__NR_epoll_create1
+        | nr::__NR_io_destroy
         | nr::__NR_eventfd2
         | nr::__NR_munlock
         | nr::__NR_munlockall

@@ -1,4 +1,5 @@
-//! Calls that wait with a signal mask of their own, or for signals.
+//! Calls that wait: with a signal mask of their own, for signals, or for what a
+//! signal that is none of the program's business must not end.
 //!
 //! Signals of ours are never blocked for real, and what of them is sent to the
 //! program while it believes them to be blocked is parked ([`crate::parked`]). So
@@ -9,7 +10,9 @@
 //! Sources: sigtimedwait(2), sigsuspend(2), ppoll(2), pselect(2), epoll_pwait(2).
 //!
 //! Bad case: a call that is interrupted by a signal of the pager's own waits for
-//! its whole time again.
+//! its whole time again. And read(2) or write(2) on a socket with a time limit
+//! shows the `EINTR` of a signal that another thread took: what else they may be
+//! about has `EINTR`s of its own.
 
 use zpager_sys::process;
 use zpager_sys::signal::{Context, Info, Mask, OURS, Registers, only};
@@ -105,11 +108,11 @@ impl Process {
         Outcome::Arranged
     }
 
-    /// A call that was watched has ended because of a signal which then came in no handler: the
-    /// kernel woke this thread for it, and another one took it, blocks it in the program's eyes and
-    /// parks it. What it has parked is delivered, or the call is made again.
+    /// A call that ends in the trap has ended because of a signal which then came in no handler:
+    /// the kernel woke this thread for it, and another one took it, blocks it in the program's eyes
+    /// and parks it. What it has parked is delivered, or the call is made again.
     pub(super) fn wait_again(&mut self, thread: &mut Thread, context: &mut Context) -> bool {
-        let is_disturbed = thread.watched.is_some() && context.registers.rax as isize == EINTR;
+        let is_disturbed = thread.executing.is_none() && is_interrupted(context);
         if is_disturbed {
             (context.registers.rax, context.registers.rip) = (thread.call, stubs::to_trap());
             self.deliver_parked(thread, context);
@@ -157,6 +160,34 @@ impl Thread {
         self.call = context.registers.rax;
         context.registers.rip = stubs::to_trap();
     }
+}
+
+/// Whether the call that the thread has made was ended by a signal.
+pub(super) fn is_interrupted(context: &Context) -> bool {
+    context.registers.rax as isize == EINTR
+}
+
+/// Whether a call that goes on in a stub is made again where it ends with `EINTR` and no handler
+/// ran. The kernel does so itself for most, not for these: the waits that signal(7) says are never
+/// restarted, as far as they end with `EINTR` at once, and sockets that have a time limit.
+pub(super) fn is_made_again(number: u32) -> bool {
+    matches!(
+        number,
+        nr::__NR_epoll_wait
+            | nr::__NR_epoll_pwait
+            | nr::__NR_epoll_pwait2
+            | nr::__NR_rt_sigtimedwait
+            | nr::__NR_semop
+            | nr::__NR_semtimedop
+            | nr::__NR_io_getevents
+            | nr::__NR_accept
+            | nr::__NR_accept4
+            | nr::__NR_connect
+            | nr::__NR_recvfrom
+            | nr::__NR_recvmsg
+            | nr::__NR_sendto
+            | nr::__NR_sendmsg
+    )
 }
 
 /// Tells the program of a signal at `address`, which is held; gives what the call returns.

@@ -37,7 +37,8 @@ fn ends_the_program(kind: EventKind) -> bool {
         EventKind::StoreReadFailed
         | EventKind::PageCorrupt
         | EventKind::AgentFailed
-        | EventKind::InvariantBroken => true,
+        | EventKind::InvariantBroken
+        | EventKind::Abandoned => true,
         EventKind::StoreWriteFailed
         | EventKind::StoreFull
         | EventKind::StoreFailed
@@ -94,6 +95,11 @@ fn describe(kind: EventKind, event: &Event) -> String {
         EventKind::AgentFailed => format!(
             "process {pid} was ended: the agent could not get memory or a descriptor ({error}): \
              raise --memory or the limits of the shell (ulimit)"
+        ),
+        EventKind::Abandoned => format!(
+            "process {pid} was ended: another one that shared its memory was killed while zpager \
+             worked in it, and nobody knows whether that memory is whole: do not kill what clone(2) \
+             made with CLONE_VM"
         ),
         EventKind::InvariantBroken => format!(
             "process {pid} was ended: a defect of zpager, found before it did harm ({}:{value}): \
