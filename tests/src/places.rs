@@ -36,3 +36,15 @@ pub(crate) fn kept() -> PathBuf {
 pub fn scratch() -> TempDir {
     tempfile::tempdir_in(kept()).expect("a scratch directory beside the tests")
 }
+
+/// The way to every open file of a process that lies in `directory`, nameless ones too.
+///
+/// # Panics
+/// There is no such process.
+pub fn open_files_in(pid: u32, directory: &Path) -> Vec<PathBuf> {
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process");
+    let links = descriptors.map(|entry| entry.expect("an entry").path());
+    links
+        .filter(|link| std::fs::read_link(link).is_ok_and(|target| target.starts_with(directory)))
+        .collect()
+}

@@ -1,9 +1,10 @@
 //! `zpager device`: a block device that is never wrong, whatever its clients do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -12,10 +13,14 @@ use std::time::{Duration, Instant};
 
 use zpager_tests::nbd::{Client, Server, control, private};
 use zpager_tests::packages::program;
+use zpager_tests::places::open_files_in;
 use zpager_tests::{places, victims};
 
 const BLOCK_BYTES: usize = 4096;
+/// What is written to a store at a time.
+const CLUSTER_BYTES: usize = 256 << 10;
 const MIB: u64 = 1 << 20;
+const EIO: u32 = 5;
 const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
 /// What the process takes besides what it is granted: its heap, its stacks, its program's data.
@@ -255,6 +260,53 @@ fn blocks_are_what_was_written_with_a_store() {
         assert!(server.figure("store_writes") > 0 && server.figure("spilled_reads") > 0);
         assert_eq!((server.figure("read_errors"), server.figure("store_errors")), (0, 0));
         assert_eq!(std::fs::read_dir(server.store()).expect("there").count(), 0, "a named file");
+    }
+}
+
+#[test]
+fn blocks_are_what_was_written_with_an_encrypted_store() {
+    let flags = "--memory 8M --store STORE --store-size 64M --store-encrypt";
+    let server = against_a_vector(flags, 8 * MIB, false);
+    assert!(server.figure("store_writes") > 0 && server.figure("spilled_reads") > 0);
+    assert_eq!((server.figure("read_errors"), server.figure("store_errors")), (0, 0));
+}
+
+/// Noise that is kept as it is shows in a swap file, unless that is encrypted. What somebody puts in
+/// another's place there is an error for whoever reads it, and never other bytes.
+#[test]
+fn an_encrypted_store_shows_nothing_and_takes_nothing() {
+    const DATA_BYTES: u64 = 24 * MIB;
+    const MARK_BYTES: usize = 16;
+    for (flag, shows) in [("", true), ("--store-encrypt", false)] {
+        let server = Server::start(&format!("--size 24M --memory 8M --store STORE {flag}"));
+        let (mut client, mut random) = (server.client(true), Random::new());
+        let mut data = vec![0; DATA_BYTES as usize];
+        data.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        assert_eq!(client.write(0, &data).expect("served"), Ok(()));
+        let files = open_files_in(server.pid(), &server.store());
+        let file = OpenOptions::new().read(true).write(true).open(&files[0]).expect("a swap file");
+        let end_bytes = server.figure("store_end_bytes") as usize;
+        assert!(end_bytes > 8 << 20, "{end_bytes} bytes in the store");
+        let mut stored = vec![0; end_bytes];
+        file.read_exact_at(&mut stored, 0).expect("the swap file");
+        // Records begin at multiples of 8 bytes.
+        let marks: HashSet<&[u8]> = stored.windows(MARK_BYTES).step_by(8).collect();
+        let seen = data.chunks(BLOCK_BYTES).filter(|block| marks.contains(&block[..MARK_BYTES]));
+        assert_eq!(seen.count() > 1000, shows, "{flag}");
+        // Every part of the file gets what was in the next one.
+        let (first, rest) = stored.split_at(CLUSTER_BYTES);
+        file.write_all_at(&[rest, first].concat(), 0).expect("written");
+        let mut lost = 0;
+        for (at, block) in (0..).step_by(BLOCK_BYTES).zip(data.chunks(BLOCK_BYTES)) {
+            match client.read(at, BLOCK_BYTES as u32).expect("served") {
+                Ok(found) => assert!(found == block, "other bytes at {at}"),
+                Err(error) => {
+                    assert_eq!(error, EIO);
+                    lost += 1;
+                }
+            }
+        }
+        assert!(lost > 1000, "{lost} of the blocks in the store");
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 use zpager_tests::job::wait;
+use zpager_tests::places::open_files_in;
 use zpager_tests::{Ending, Setup, Start, places, victims};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -117,15 +118,6 @@ fn processes_of_group(group: i32) -> Vec<i32> {
 fn kill(pid: i32) {
     let pid = Pid::from_raw(pid).expect("a process id");
     kill_process(pid, Signal::KILL).expect("a process of this test");
-}
-
-/// The way to every open file of a process that lies in `directory`.
-fn open_files_in(pid: u32, directory: &Path) -> Vec<String> {
-    names_in(Path::new(&format!("/proc/{pid}/fd")))
-        .iter()
-        .map(|fd| format!("/proc/{pid}/fd/{fd}"))
-        .filter(|link| fs::read_link(link).is_ok_and(|target| target.starts_with(directory)))
-        .collect()
 }
 
 /// How many of a hundred words at the start of a run's swap file are there more than once. What was

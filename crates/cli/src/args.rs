@@ -228,6 +228,11 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) store_size: Option<String>,
 
+    /// Encrypt what goes to swap files and devices, with a key that is made for this server and never
+    /// written
+    #[arg(long)]
+    pub(crate) store_encrypt: bool,
+
     /// How blocks are kept; `zpager designs` lists what there is
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(crate) design: String,

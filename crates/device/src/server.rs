@@ -19,7 +19,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::mm::{MlockAllFlags, mlockall};
 use zpager_cache::Store;
 use zpager_pool::{Space, SpaceSource};
-use zpager_store::{Clusters, Stores, row_bytes};
+use zpager_store::{Cipher, Clusters, Seal, Stores, row_bytes};
 
 use crate::connections::Connections;
 use crate::control::{Command, Reply, answer_client};
@@ -54,6 +54,8 @@ pub struct Configuration {
     pub setup: Setup,
     /// Its stores, the one that is filled first before the others.
     pub stores: Vec<StoreParts>,
+    /// What encrypts all that goes there; nothing does where there is none.
+    pub cipher: Option<Cipher>,
     /// Where clients connect.
     pub listen: Listen,
     /// The Unix socket; the control socket is beside it in any case.
@@ -99,7 +101,7 @@ pub fn serve(
     ready: impl FnOnce(&str),
 ) -> Result<(), String> {
     let signals = block_signals().map_err(|error| format!("signals: {error}"))?;
-    let Configuration { setup, stores, listen, socket, export } = configuration;
+    let Configuration { setup, stores, cipher, listen, socket, export } = configuration;
     let control = control_path(&socket);
     let directory = Directory::lock(&socket)?;
     directory.check(&control)?;
@@ -112,7 +114,7 @@ pub fn serve(
             TcpListener::bind(address).map_err(|error| format!("--listen {address}: {error}"))?,
         ),
     };
-    let device = make_device(&setup, stores)?;
+    let device = make_device(&setup, stores, cipher)?;
     prepare(warn);
     let control = directory.listen(&control)?;
     let door = match tcp {
@@ -131,7 +133,11 @@ pub fn serve(
     Ok(())
 }
 
-fn make_device(setup: &Setup, parts: Vec<StoreParts>) -> Result<Served, String> {
+fn make_device(
+    setup: &Setup,
+    parts: Vec<StoreParts>,
+    cipher: Option<Cipher>,
+) -> Result<Served, String> {
     const NO_SPACE: &str = "no address space for the device's tables: allow more (ulimit -v)";
     let store = (!parts.is_empty()).then(|| {
         let row_bytes = row_bytes(parts.iter().map(|store| store.limit_bytes));
@@ -144,7 +150,10 @@ fn make_device(setup: &Setup, parts: Vec<StoreParts>) -> Result<Served, String> 
             .into_iter()
             .map(|store| (store.limit_bytes, SwapFile::new(store.file, store.start_bytes)));
         let files = files.collect::<Vec<_>>();
-        let clusters = Clusters::new(words);
+        // As long as the process lives, as the stretch.
+        let seal =
+            cipher.map_or(Seal::Checksum, |cipher| Seal::Cipher(Box::leak(Box::new(cipher))));
+        let clusters = Clusters::new(words).with_seal(seal);
         Ok::<_, &str>(Store { blocks: Stores::new(clusters, files), clusters })
     });
     let device = Device::new(Arena, setup, store.transpose()?);

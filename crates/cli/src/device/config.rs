@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use zpager_device::{Configuration, Listen, MEMORY_BYTES_MIN, SIZE_BYTES_MAX, Setup, StoreParts};
+use zpager_store::Cipher;
 
 use crate::args::ServeArguments;
 use crate::designs::choice;
@@ -10,6 +11,7 @@ use crate::failure::Failure;
 use crate::run::Environment;
 use crate::run::config::{check_pool, choose_store, parse_size};
 use crate::run::report::Notices;
+use crate::run::session::make_key;
 use crate::run::stores::choice::check_limit;
 use crate::run::stores::{self, OpenStore};
 use crate::size;
@@ -17,6 +19,8 @@ use crate::size;
 /// What the device's memory may be set to at least, whatever the machine has.
 const MEMORY_BYTES_MAX_LEAST: u64 = 1 << 30;
 const BLOCK_BYTES: u64 = 4096;
+/// The number of the row of stores under its key, which is for that row alone.
+const STORE: u16 = 0;
 /// Longest name that the protocol has room for.
 const EXPORT_BYTES_MAX: usize = 4096;
 
@@ -44,6 +48,10 @@ pub(super) fn check(
     let socket = super::socket(arguments.place)?;
     let choice = choose_store(arguments.store, environment)?;
     let row = stores::open(&choice, limit_bytes, notices)?.map_or_else(Vec::new, |open| open.row);
+    let cipher = match arguments.store_encrypt {
+        true => Some(Cipher::new(&make_key()?.0, STORE)),
+        false => None,
+    };
     let parts = |OpenStore { file, limit_bytes, start_bytes, .. }| StoreParts {
         file,
         limit_bytes,
@@ -57,6 +65,7 @@ pub(super) fn check(
             settings,
         },
         stores: row.into_iter().map(parts).collect(),
+        cipher,
         listen,
         socket,
         export: arguments.export,
@@ -166,13 +175,14 @@ mod tests {
     fn a_sound_line_is_taken() {
         let found = checked(
             "zpager device serve --size 16G --memory 1.5G --store none --socket /d/s --listen \
-             [::1]:0 --export swap --design hp --set hp.share=90%",
+             [::1]:0 --export swap --design hp --set hp.share=90% --store-encrypt",
         );
         let found = found.expect("sound");
         assert_eq!((found.setup.size_bytes, found.setup.memory_bytes), (16 << 30, 3 << 29));
         assert!(found.setup.memory_bytes_max >= 3 << 29);
         assert_eq!(found.listen, Listen::Address("[::1]:0".parse().expect("an address")));
         assert!(found.stores.is_empty() && found.export == "swap");
+        assert!(found.cipher.is_some(), "not encrypted");
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod references;
 mod remote;
 pub(crate) mod remote_helper;
 pub(crate) mod report;
-mod session;
+pub(crate) mod session;
 pub(crate) mod stats_file;
 pub(crate) mod status;
 pub(crate) mod stores;

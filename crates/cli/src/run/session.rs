@@ -125,7 +125,10 @@ impl Session {
 }
 
 /// A key that nobody had before.
-fn make_key() -> Result<StoreKey, Failure> {
+///
+/// # Errors
+/// The kernel has none.
+pub(crate) fn make_key() -> Result<StoreKey, Failure> {
     let mut key = StoreKey::default();
     // Up to 256 bytes come whole (getrandom(2)).
     rustix::rand::getrandom(&mut key.0, GetRandomFlags::empty())
