@@ -58,7 +58,7 @@ pub enum Behind {
         /// The one that is filled first before the others.
         row: Vec<StoreParts>,
         /// What encrypts all that goes there; nothing does where there is none.
-        cipher: Option<Cipher>,
+        cipher: Option<Box<Cipher>>,
     },
     /// A disk, of which the device is a cache.
     Disk(DiskFile),
@@ -157,7 +157,7 @@ pub fn serve(
 fn make_device(
     setup: &Setup,
     parts: Vec<StoreParts>,
-    cipher: Option<Cipher>,
+    cipher: Option<Box<Cipher>>,
 ) -> Result<Swap, String> {
     let store = (!parts.is_empty()).then(|| {
         let row_bytes = row_bytes(parts.iter().map(|store| store.limit_bytes));
@@ -171,8 +171,7 @@ fn make_device(
             .map(|store| (store.limit_bytes, SwapFile::new(store.file, store.start_bytes)));
         let files = files.collect::<Vec<_>>();
         // As long as the process lives, as the stretch.
-        let seal =
-            cipher.map_or(Seal::Checksum, |cipher| Seal::Cipher(Box::leak(Box::new(cipher))));
+        let seal = cipher.map_or(Seal::Checksum, |cipher| Seal::Cipher(Box::leak(cipher)));
         let clusters = Clusters::new(words).with_seal(seal);
         Ok::<_, &str>(Store { blocks: Stores::new(clusters, files), clusters })
     });

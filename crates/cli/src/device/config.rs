@@ -88,7 +88,7 @@ fn open_stores(
         start_bytes,
     };
     let cipher = match encrypts {
-        true => Some(Cipher::new(&make_key()?.0, STORE)),
+        true => Some(Box::new(Cipher::new(&make_key()?.0, STORE))),
         false => None,
     };
     Ok(Behind::Stores { row: row.into_iter().map(parts).collect(), cipher })
