@@ -163,6 +163,16 @@ impl<M: SpaceSource> Index<M> {
         None
     }
 
+    /// Gives back the pages of entries in which nothing is known any more, now that all of `from..end`
+    /// are absent.
+    pub(crate) fn release_unused(&mut self, from: PageNumber, end: PageNumber) {
+        let group = GROUP_ENTRIES as u64;
+        let (first, last) = (from / group * group, end.next_multiple_of(group));
+        let from = if self.next_known(first, from).is_none() { first } else { from };
+        let end = if self.next_known(end, last).is_none() { last } else { end };
+        self.release_absent(from, end);
+    }
+
     /// Gives back the pages of entries that lie wholly within `from..end`, all of which are absent.
     pub fn release_absent(&mut self, from: PageNumber, end: PageNumber) {
         let mut page = from.next_multiple_of(GROUP_ENTRIES as u64);

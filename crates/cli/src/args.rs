@@ -207,13 +207,28 @@ pub(crate) enum DeviceCommand {
 ///
 /// Blocks are compressed and kept in RAM, and what does not fit there goes, still compressed, to an
 /// unlinked swap file. Nothing outlives the server: it is a device to swap to, and is all zeros when
-/// it is started again. A write for which there is no room fails with ENOSPC.
+/// it is started again. A write for which there is no room fails with ENOSPC. With --clean-cache it
+/// is a cache in front of a disk instead.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
     /// Size of the device, a multiple of 4096, such as 16G; more than memory and store hold is fine
     /// as far as the data shrink
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
-    pub(crate) size: String,
+    #[arg(
+        long,
+        value_name = "SIZE",
+        allow_hyphen_values = true,
+        required_unless_present = "clean_cache"
+    )]
+    pub(crate) size: Option<String>,
+
+    /// Serve this disk or image of one, which may hold a file system, with compressed copies of its
+    /// blocks in memory; it has every block, and a flush is answered once they are there
+    #[arg(
+        long,
+        value_name = "DISK",
+        conflicts_with_all = ["size", "store", "store_size", "store_encrypt"]
+    )]
+    pub(crate) clean_cache: Option<PathBuf>,
 
     /// Physical memory for compressed blocks, tables and buffers together, at least 8M
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]

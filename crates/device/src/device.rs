@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zpager_cache::{
-    Cache, Coding, Content, Departed, Engine, Lost, Placed, Reads, SpillError, Store, Written,
+    Cache, Coding, Content, Departed, Engine, Placed, Reads, SpillError, Store, Written,
 };
 use zpager_codec::PAGE_BYTES;
 use zpager_policy::{Design, SLOTS, Sample, Sampler, Settings};
@@ -28,16 +28,17 @@ use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 
 use crate::nbd::BUFFERS_BYTES;
 use crate::statistics::{Counters, Status};
-use crate::worker::{PIECE_BLOCKS, PIECE_BYTES, Worker};
+use crate::target::{Refused, Target};
+use crate::worker::{PIECE_BLOCKS, Worker};
 
 /// The largest device: as far as the index of one process reaches.
 pub const SIZE_BYTES_MAX: u64 = 1 << 40;
 /// The least memory: tables, the store's buffers, and a pool in front of them.
 pub const MEMORY_BYTES_MIN: u64 = 8 << 20;
 
-const BLOCK_BYTES: u64 = PAGE_BYTES as u64;
+pub(crate) const BLOCK_BYTES: u64 = PAGE_BYTES as u64;
 /// The most that one block more may need: a slab, a page of the index, of each order and of tables.
-const GROWTH_BYTES: usize = 64 << 10;
+pub(crate) const GROWTH_BYTES: usize = 64 << 10;
 /// Kept for blocks that are written again.
 const RESERVE_BYTES: usize = 128 << 10;
 /// Writes to the store in one search for room.
@@ -45,7 +46,7 @@ const SPILLS_MAX: u32 = 1 << 16;
 /// Writes to the store for a block that a pool of its own limit does not take.
 const TRIES_MAX: u32 = 4;
 /// Blocks that are forgotten in one go.
-const FORGET_BLOCKS: u64 = 1 << 14;
+pub(crate) const FORGET_BLOCKS: u64 = 1 << 14;
 
 /// What a device is made of.
 #[derive(Debug, Clone, Copy)]
@@ -58,21 +59,6 @@ pub struct Setup {
     pub memory_bytes_max: u64,
     /// The design and its parameters.
     pub settings: Settings,
-}
-
-/// Why something was not done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// Pool and store are full.
-    NoSpace,
-    /// The store failed.
-    Io,
-}
-
-impl From<Lost> for Refused {
-    fn from(_: Lost) -> Self {
-        Refused::Io
-    }
 }
 
 /// A block device.
@@ -98,21 +84,15 @@ struct Shared<M: SpaceSource, B> {
 
 impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
     /// A device of zeros. `None` when `source` has no room.
-    ///
-    /// The table of the sampler, 32 KiB, is never given back: the engine takes what lives as long as
-    /// the process.
     pub fn new(source: M, setup: &Setup, store: Option<Store<B>>) -> Option<Self> {
         let design = Design::new(&setup.settings, setup.memory_bytes as usize);
         let has_store = store.is_some();
-        let cache = Cache::new(source, &design, setup.memory_bytes_max as usize, store)?;
-        let slots = vec![Sample::default(); SLOTS].leak();
-        let sampler = Sampler::new(slots, setup.size_bytes / BLOCK_BYTES);
         Some(Device {
             size_bytes: setup.size_bytes,
             memory_bytes_max: setup.memory_bytes_max,
             coding: Coding::new(&design),
             shared: Mutex::new(Shared {
-                engine: Box::new(Engine::new(cache, &design, sampler, setup.memory_bytes)),
+                engine: engine(source, &design, setup, store)?,
                 memory_bytes: setup.memory_bytes,
                 connections: 0,
                 connection_bytes: Worker::held_bytes(design.codec) + BUFFERS_BYTES,
@@ -123,18 +103,18 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         })
     }
 
-    /// Its size.
-    pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
     fn lock(&self) -> MutexGuard<'_, Shared<M, B>> {
         // A panic ends the process, so nobody ever finds the lock poisoned.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Buffers for one connection, if there is memory for them.
-    pub fn connect(&self) -> Option<Worker> {
+impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn connect(&self) -> Option<Worker> {
         let mut shared = self.lock();
         shared.connections += 1;
         // Room for the first is never given away.
@@ -145,28 +125,18 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         Some(Worker::new(self.coding))
     }
 
-    /// Notes that a connection is gone, with its buffers.
-    pub fn disconnect(&self, worker: Worker) {
+    fn disconnect(&self, worker: Worker) {
         drop(worker);
         self.lock().connections -= 1;
     }
 
-    /// How many bytes from `offset_bytes` on, at most `bytes`, are moved in one go.
-    pub fn piece_bytes(offset_bytes: u64, bytes: usize) -> usize {
-        bytes.min(PIECE_BYTES - (offset_bytes % BLOCK_BYTES) as usize)
-    }
-
-    /// Reads a piece into the worker; gives where its bytes are.
-    ///
-    /// # Errors
-    /// [`Refused::Io`]; nothing of it was read.
-    pub fn read<'a>(
+    fn read<'a>(
         &self,
         worker: &'a mut Worker,
         offset_bytes: u64,
         bytes: usize,
     ) -> Result<&'a [u8], Refused> {
-        let blocks = self.blocks_of(offset_bytes, bytes);
+        let blocks = blocks_of(offset_bytes, bytes, self.size_bytes);
         let count = (blocks.end - blocks.start) as usize;
         {
             let mut shared = self.lock();
@@ -182,32 +152,11 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
                 return Err(Refused::Io);
             }
         }
-        let within = (offset_bytes % BLOCK_BYTES) as usize;
-        Ok(&worker.bytes_mut()[within..within + bytes])
+        Ok(worker.slot(offset_bytes, bytes))
     }
 
-    /// Where the bytes of a piece go before [`Self::write`].
-    pub fn slot<'a>(
-        &self,
-        worker: &'a mut Worker,
-        offset_bytes: u64,
-        bytes: usize,
-    ) -> &'a mut [u8] {
-        let within = (offset_bytes % BLOCK_BYTES) as usize;
-        &mut worker.bytes_mut()[within..within + bytes]
-    }
-
-    /// Writes a piece that is in the worker.
-    ///
-    /// # Errors
-    /// [`Refused`]; some of its blocks may have been written, the first ones.
-    pub fn write(
-        &self,
-        worker: &mut Worker,
-        offset_bytes: u64,
-        bytes: usize,
-    ) -> Result<(), Refused> {
-        let blocks = self.blocks_of(offset_bytes, bytes);
+    fn write(&self, worker: &mut Worker, offset_bytes: u64, bytes: usize) -> Result<(), Refused> {
+        let blocks = blocks_of(offset_bytes, bytes, self.size_bytes);
         let end_bytes = offset_bytes + bytes as u64;
         let is_whole = |block: u64| {
             block * BLOCK_BYTES >= offset_bytes && (block + 1) * BLOCK_BYTES <= end_bytes
@@ -239,8 +188,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         outcome
     }
 
-    /// Has the whole blocks of a range be zeros and everything that they took be free.
-    pub fn trim(&self, offset_bytes: u64, bytes: u64) {
+    fn trim(&self, offset_bytes: u64, bytes: u64) -> Result<(), Refused> {
         let first = offset_bytes.div_ceil(BLOCK_BYTES);
         let end = (offset_bytes + bytes) / BLOCK_BYTES;
         let mut at = first;
@@ -253,49 +201,28 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             at = next;
         }
         self.lock().counters.trims += 1;
-    }
-
-    /// Has a range be zeros.
-    ///
-    /// # Errors
-    /// [`Refused`], where a part of a block cannot be made zeros; the rest may be.
-    pub fn write_zeroes(
-        &self,
-        worker: &mut Worker,
-        offset_bytes: u64,
-        bytes: u64,
-    ) -> Result<(), Refused> {
-        let end_bytes = offset_bytes + bytes;
-        let head_end = offset_bytes.next_multiple_of(BLOCK_BYTES).min(end_bytes);
-        let tail_start = (end_bytes / BLOCK_BYTES * BLOCK_BYTES).max(head_end);
-        for part in [offset_bytes..head_end, tail_start..end_bytes] {
-            let part_bytes = (part.end - part.start) as usize;
-            if part_bytes > 0 {
-                self.slot(worker, part.start, part_bytes).fill(0);
-                self.write(worker, part.start, part_bytes)?;
-            }
-        }
-        self.trim(head_end, tail_start - head_end);
         Ok(())
     }
 
-    /// Notes a flush: what was acknowledged is there, as long as the server lives.
-    pub fn flush(&self) {
-        self.lock().counters.flushes += 1;
+    // Zeros take no room either way.
+    fn zero_blocks(
+        &self,
+        _: &mut Worker,
+        offset_bytes: u64,
+        bytes: u64,
+        _: bool,
+    ) -> Result<(), Refused> {
+        self.trim(offset_bytes, bytes)
     }
 
-    /// Grants another amount of memory. What does not fit any more leaves for the store; connections
-    /// are served in between.
-    ///
-    /// # Errors
-    /// What is wrong; the memory is as it was.
-    pub fn set_memory(&self, memory_bytes: u64) -> Result<(), String> {
-        if !(MEMORY_BYTES_MIN..=self.memory_bytes_max).contains(&memory_bytes) {
-            let most = self.memory_bytes_max;
-            return Err(format!(
-                "memory={memory_bytes}: out of range: give from {MEMORY_BYTES_MIN} to {most} bytes"
-            ));
-        }
+    // What was acknowledged is there, as long as the server lives.
+    fn flush(&self) -> Result<(), Refused> {
+        self.lock().counters.flushes += 1;
+        Ok(())
+    }
+
+    fn set_memory(&self, memory_bytes: u64) -> Result<(), String> {
+        check_memory(memory_bytes, self.memory_bytes_max)?;
         let before = std::mem::replace(&mut self.lock().memory_bytes, memory_bytes);
         for _ in 0..SPILLS_MAX {
             let mut shared = self.lock();
@@ -316,8 +243,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         Err(format!("memory={memory_bytes}: it cannot be made so small now"))
     }
 
-    /// What it holds and has done.
-    pub fn status(&self) -> Status {
+    fn status(&self) -> Status {
         let shared = self.lock();
         let cache = &shared.engine.cache;
         let pooled_pages = cache.pooled_pages() as u64;
@@ -334,19 +260,56 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             spilled_blocks: spilled_pages,
             same_filled_blocks: shared.blocks.saturating_sub(pooled_pages + spilled_pages),
             has_store: shared.has_store,
+            compresses_clean: false,
             connections: shared.connections as u64,
             codec: self.coding.codec().name().to_owned(),
             counters: shared.counters,
         }
     }
+}
 
-    fn blocks_of(&self, offset_bytes: u64, bytes: usize) -> Range<u64> {
-        let end_bytes = offset_bytes + bytes as u64;
-        assert!(end_bytes <= self.size_bytes, "beyond the end");
-        let blocks = offset_bytes / BLOCK_BYTES..end_bytes.div_ceil(BLOCK_BYTES);
-        assert!(blocks.end - blocks.start <= PIECE_BLOCKS as u64, "more than a piece");
-        blocks
+/// The blocks of a piece of a device of `size_bytes`.
+pub(crate) fn blocks_of(offset_bytes: u64, bytes: usize, size_bytes: u64) -> Range<u64> {
+    let end_bytes = offset_bytes + bytes as u64;
+    assert!(end_bytes <= size_bytes, "beyond the end");
+    let blocks = offset_bytes / BLOCK_BYTES..end_bytes.div_ceil(BLOCK_BYTES);
+    assert!(blocks.end - blocks.start <= PIECE_BLOCKS as u64, "more than a piece");
+    blocks
+}
+
+/// Whether a device can be given so much memory.
+pub(crate) fn check_memory(memory_bytes: u64, most: u64) -> Result<(), String> {
+    match (MEMORY_BYTES_MIN..=most).contains(&memory_bytes) {
+        true => Ok(()),
+        false => Err(format!(
+            "memory={memory_bytes}: out of range: give from {MEMORY_BYTES_MIN} to {most} bytes"
+        )),
     }
+}
+
+/// RAM that pool and metadata of an engine take, the table of its sampler too.
+pub(crate) fn engine_bytes<M: SpaceSource + Copy, B: Blocks>(engine: &Engine<M, B>) -> usize {
+    let cache = &engine.cache;
+    cache.pool_bytes()
+        + cache.metadata_bytes()
+        + cache.unused_buffer_bytes()
+        + SLOTS * size_of::<Sample>()
+}
+
+/// An engine of a design, with a cache that may grow to `memory_bytes_max`. `None` when `source` has no room.
+///
+/// The table of the sampler, 32 KiB, is never given back: the engine takes what lives as long as the
+/// process.
+pub(crate) fn engine<M: SpaceSource + Copy, B: Blocks>(
+    source: M,
+    design: &Design,
+    setup: &Setup,
+    store: Option<Store<B>>,
+) -> Option<Box<Engine<M, B>>> {
+    let cache = Cache::new(source, design, setup.memory_bytes_max as usize, store)?;
+    let slots = vec![Sample::default(); SLOTS].leak();
+    let sampler = Sampler::new(slots, setup.size_bytes / BLOCK_BYTES);
+    Some(Box::new(Engine::new(cache, design, sampler, setup.memory_bytes)))
 }
 
 /// Where within a block a range ends that ends at `end_bytes`.
@@ -357,13 +320,9 @@ fn part_end(block: u64, end_bytes: u64) -> usize {
 impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     /// All that pool, metadata, buffers and connections take or may come to take.
     fn held_bytes(&self) -> usize {
-        let cache = &self.engine.cache;
         // The table of the store's clusters.
         let words = Clusters::words_for(self.counters.store_end_bytes);
-        cache.pool_bytes()
-            + cache.metadata_bytes()
-            + cache.unused_buffer_bytes()
-            + SLOTS * size_of::<Sample>()
+        engine_bytes(&self.engine)
             + (words * size_of::<u64>()).next_multiple_of(PAGE_BYTES)
             + self.connections.max(1) * self.connection_bytes
     }

@@ -5,26 +5,33 @@
 //! castro (2003) for the whole machine. There it is a part of the kernel, here a process: the blocks
 //! are pages of the one engine ([`zpager_cache::Engine`]), none of which is ever resident.
 //!
-//! [`Device`] holds the blocks and keeps to its memory; [`nbd`] speaks with one client; [`serve`]
-//! has a thread for each of several, and a control socket ([`control`]) beside the device's own.
-//!
-//! Nothing outlives the server: it is a device to swap to.
+//! [`Device`] holds the blocks and keeps to its memory; nothing outlives the server, as it is a device
+//! to swap to. [`CleanCache`] has compressed copies of blocks that are on a disk. Either is a
+//! [`Target`]. [`nbd`] speaks with one client; [`serve`] has a thread for each of several, and a control
+//! socket ([`control`]) beside the device's own.
 
+mod clean;
 mod connections;
 pub mod control;
 mod device;
+mod disk;
 pub mod nbd;
 mod server;
 mod sockets;
 mod space;
 mod statistics;
 mod swap_file;
+mod target;
 mod worker;
+mod writers;
 
-pub use device::{Device, MEMORY_BYTES_MIN, Refused, SIZE_BYTES_MAX, Setup};
-pub use server::{Configuration, Listen, Warnings, serve};
+pub use clean::CleanCache;
+pub use device::{Device, MEMORY_BYTES_MIN, SIZE_BYTES_MAX, Setup};
+pub use disk::{Disk, DiskFile};
+pub use server::{Behind, Configuration, Listen, Warnings, serve};
 pub use sockets::{control_path, default_socket};
 pub use space::Arena;
 pub use statistics::{Counters, Status};
 pub use swap_file::{StoreParts, SwapFile};
+pub use target::{Refused, Target};
 pub use worker::Worker;

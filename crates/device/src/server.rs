@@ -21,13 +21,16 @@ use zpager_cache::Store;
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Cipher, Clusters, Seal, Stores, row_bytes};
 
+use crate::clean::CleanCache;
 use crate::connections::Connections;
 use crate::control::{Command, Reply, answer_client};
 use crate::device::{Device, Setup};
+use crate::disk::DiskFile;
 use crate::nbd::{Export, serve_client};
 use crate::sockets::{Directory, Listener, control_path};
 use crate::space::Arena;
 use crate::swap_file::{StoreParts, SwapFile};
+use crate::target::Target;
 
 /// How often handshakes are looked after.
 const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -47,15 +50,27 @@ pub enum Listen {
     Address(SocketAddr),
 }
 
+/// What lies behind a device.
+#[derive(Debug)]
+pub enum Behind {
+    /// Stores for what does not fit memory, if there are any.
+    Stores {
+        /// The one that is filled first before the others.
+        row: Vec<StoreParts>,
+        /// What encrypts all that goes there; nothing does where there is none.
+        cipher: Option<Box<Cipher>>,
+    },
+    /// A disk, of which the device is a cache.
+    Disk(DiskFile),
+}
+
 /// What is to be served where.
 #[derive(Debug)]
 pub struct Configuration {
     /// What the device is made of.
     pub setup: Setup,
-    /// Its stores, the one that is filled first before the others.
-    pub stores: Vec<StoreParts>,
-    /// What encrypts all that goes there; nothing does where there is none.
-    pub cipher: Option<Cipher>,
+    /// What lies behind it.
+    pub behind: Behind,
     /// Where clients connect.
     pub listen: Listen,
     /// The Unix socket; the control socket is beside it in any case.
@@ -67,7 +82,10 @@ pub struct Configuration {
 /// Where the user is told what is not as it should be.
 pub type Warnings<'a> = &'a mut dyn FnMut(&str);
 
-type Served = Device<Arena, Stores<'static, SwapFile>>;
+type Swap = Device<Arena, Stores<'static, SwapFile>>;
+type Served = Box<dyn Target + Send + Sync>;
+
+const NO_SPACE: &str = "no address space for the device's tables: allow more (ulimit -v)";
 
 /// A client's connection.
 enum Client {
@@ -101,7 +119,7 @@ pub fn serve(
     ready: impl FnOnce(&str),
 ) -> Result<(), String> {
     let signals = block_signals().map_err(|error| format!("signals: {error}"))?;
-    let Configuration { setup, stores, cipher, listen, socket, export } = configuration;
+    let Configuration { setup, behind, listen, socket, export } = configuration;
     let control = control_path(&socket);
     let directory = Directory::lock(&socket)?;
     directory.check(&control)?;
@@ -114,7 +132,10 @@ pub fn serve(
             TcpListener::bind(address).map_err(|error| format!("--listen {address}: {error}"))?,
         ),
     };
-    let device = make_device(&setup, stores, cipher)?;
+    let device: Served = match behind {
+        Behind::Stores { row, cipher } => Box::new(make_device(&setup, row, cipher)?),
+        Behind::Disk(disk) => Box::new(CleanCache::new(Arena, &setup, disk).ok_or(NO_SPACE)?),
+    };
     prepare(warn);
     let control = directory.listen(&control)?;
     let door = match tcp {
@@ -136,9 +157,8 @@ pub fn serve(
 fn make_device(
     setup: &Setup,
     parts: Vec<StoreParts>,
-    cipher: Option<Cipher>,
-) -> Result<Served, String> {
-    const NO_SPACE: &str = "no address space for the device's tables: allow more (ulimit -v)";
+    cipher: Option<Box<Cipher>>,
+) -> Result<Swap, String> {
     let store = (!parts.is_empty()).then(|| {
         let row_bytes = row_bytes(parts.iter().map(|store| store.limit_bytes));
         let words = Clusters::words_for(row_bytes);
@@ -151,8 +171,7 @@ fn make_device(
             .map(|store| (store.limit_bytes, SwapFile::new(store.file, store.start_bytes)));
         let files = files.collect::<Vec<_>>();
         // As long as the process lives, as the stretch.
-        let seal =
-            cipher.map_or(Seal::Checksum, |cipher| Seal::Cipher(Box::leak(Box::new(cipher))));
+        let seal = cipher.map_or(Seal::Checksum, |cipher| Seal::Cipher(Box::leak(cipher)));
         let clusters = Clusters::new(words).with_seal(seal);
         Ok::<_, &str>(Store { blocks: Stores::new(clusters, files), clusters })
     });
@@ -287,10 +306,10 @@ impl Server {
         let agreed = || self.connections.agreed(number);
         match client {
             Client::Unix(stream) => {
-                serve_client(stream, &self.device, &mut worker, &self.export, agreed)
+                serve_client(stream, &*self.device, &mut worker, &self.export, agreed)
             }
             Client::Tcp(stream) => {
-                serve_client(stream, &self.device, &mut worker, &self.export, agreed)
+                serve_client(stream, &*self.device, &mut worker, &self.export, agreed)
             }
         };
         self.device.disconnect(worker);

@@ -8,6 +8,8 @@ pub(crate) const PIECE_BLOCKS: usize = 16;
 /// Most bytes of a piece of a request; one that begins within a block has fewer.
 pub(crate) const PIECE_BYTES: usize = PIECE_BLOCKS * PAGE_BYTES;
 
+const BLOCK_BYTES: u64 = PAGE_BYTES as u64;
+
 /// Buffers of one thread.
 pub struct Worker {
     coding: Coding,
@@ -36,6 +38,18 @@ impl Worker {
     /// RAM that one takes whose design has this codec.
     pub(crate) fn held_bytes(codec: CodecId) -> usize {
         2 * PIECE_BYTES + scratch_length(codec)
+    }
+
+    /// How many bytes from `offset_bytes` on, at most `bytes`, are moved in one go.
+    pub fn piece_bytes(offset_bytes: u64, bytes: usize) -> usize {
+        bytes.min(PIECE_BYTES - (offset_bytes % BLOCK_BYTES) as usize)
+    }
+
+    /// Where the bytes of a piece are: go before [`Target::write`](crate::Target::write), and come to
+    /// by [`Target::read`](crate::Target::read).
+    pub fn slot(&mut self, offset_bytes: u64, bytes: usize) -> &mut [u8] {
+        let within = (offset_bytes % BLOCK_BYTES) as usize;
+        &mut self.bytes_mut()[within..within + bytes]
     }
 
     /// The bytes of the blocks, one behind the other.
@@ -80,15 +94,32 @@ impl Worker {
         }
     }
 
-    /// What was made of a block; `None` where that is nothing.
-    pub(crate) fn content(&self, at: usize) -> Option<Content<'_>> {
+    /// Notes that nothing is known of a block.
+    pub(crate) fn miss(&mut self, at: usize) {
+        self.seen[at] = Seen::Absent;
+    }
+
+    /// Whether the cache has nothing of a block.
+    pub(crate) fn is_missing(&self, at: usize) -> bool {
+        self.seen[at] == Seen::Absent
+    }
+
+    /// What the cache had of a block; `None` where that was nothing.
+    pub(crate) fn seen(&self, at: usize) -> Option<Content<'_>> {
         match self.seen[at] {
             Seen::Absent => None,
             Seen::Filled(word) => Some(Content::Filled(word)),
+            Seen::Coded(codec, len) => Some(Content::Coded(codec, &self.coded[at].0[..len])),
+        }
+    }
+
+    /// What was made of a block; `None` where that is nothing.
+    pub(crate) fn content(&self, at: usize) -> Option<Content<'_>> {
+        match self.seen[at] {
             Seen::Coded(CodecId::Copy, _) => {
                 Some(Content::Coded(CodecId::Copy, Codecs::raw(&self.pages[at])))
             }
-            Seen::Coded(codec, len) => Some(Content::Coded(codec, &self.coded[at].0[..len])),
+            _ => self.seen(at),
         }
     }
 

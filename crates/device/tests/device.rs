@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 
 use zpager_cache::Store;
-use zpager_device::{Device, Refused, Setup, Worker};
+use zpager_device::{Device, Refused, Setup, Target, Worker};
 use zpager_policy::{DesignId, Settings};
 use zpager_pool::Heap;
 use zpager_store::{Blocks, Clusters, Errno, Faulting, Memory};
@@ -127,10 +127,10 @@ impl Pair {
         let mut done = 0;
         while done < data.len() {
             let at = offset_bytes + done as u64;
-            let step = Small::piece_bytes(at, data.len() - done);
+            let step = Worker::piece_bytes(at, data.len() - done);
             let part = &data[done..done + step];
             let (device, worker) = self.worker();
-            device.slot(worker, at, step).copy_from_slice(part);
+            worker.slot(at, step).copy_from_slice(part);
             match device.write(worker, at, step) {
                 Ok(()) => self.model[at as usize..at as usize + step].copy_from_slice(part),
                 Err(_) => return self.take_over(at, part),
@@ -171,7 +171,7 @@ impl Pair {
                 self.write(offset_bytes, &data);
             }
             10 => {
-                self.device.trim(offset_bytes, bytes);
+                assert_eq!(self.device.trim(offset_bytes, bytes), Ok(()));
                 let first = range.start.next_multiple_of(BLOCK_BYTES as usize);
                 let end = range.end / BLOCK_BYTES as usize * BLOCK_BYTES as usize;
                 if first < end {
@@ -180,7 +180,7 @@ impl Pair {
             }
             _ => {
                 let (device, worker) = self.worker();
-                match device.write_zeroes(worker, offset_bytes, bytes) {
+                match device.write_zeroes(worker, offset_bytes, bytes, true) {
                     Ok(()) => self.model[range].fill(0),
                     Err(_) => self.take_over(offset_bytes, &vec![0; bytes as usize]),
                 }
@@ -192,7 +192,7 @@ impl Pair {
 
     /// Everything is freed by one trim.
     fn empty(&mut self) {
-        self.device.trim(0, self.model.len() as u64);
+        assert_eq!(self.device.trim(0, self.model.len() as u64), Ok(()));
         let status = self.device.status();
         assert_eq!((status.blocks, status.payload_bytes, status.spilled_blocks), (0, 0, 0));
         assert!(status.pool_bytes <= 128 << 10, "a pool of nothing: {status:?}");
@@ -306,7 +306,7 @@ fn memory_can_be_set_as_far_as_there_is_a_place_for_the_rest() {
     assert!(why.contains("the store"), "{why}");
     assert_eq!(pair.device.status().memory_bytes, 16 * MIB);
     pair.check(0, 64 * MIB);
-    pair.device.trim(0, 24 * MIB);
+    assert_eq!(pair.device.trim(0, 24 * MIB), Ok(()));
     pair.model[..24 << 20].fill(0);
     pair.device.set_memory(8 * MIB).expect("there is now");
     let status = pair.device.status();
@@ -352,7 +352,7 @@ fn without_a_store_that_works_there_is_memory() {
     for at in (0..size_bytes).step_by(BLOCK_BYTES as usize) {
         let mut block = vec![0; BLOCK_BYTES as usize];
         block.chunks_mut(8).for_each(|word| word[0] = random.below(256) as u8);
-        device.slot(&mut worker, at, block.len()).copy_from_slice(&block);
+        worker.slot(at, block.len()).copy_from_slice(&block);
         match device.write(&mut worker, at, block.len()) {
             Ok(()) => kept.push((at, block)),
             Err(refused) => assert_eq!(refused, Refused::Io, "at {at}"),

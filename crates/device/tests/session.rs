@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use zpager_device::nbd::{Command, Ended, Export, REQUEST_BYTES, Request, serve_client};
-use zpager_device::{Device, Setup, Worker};
+use zpager_device::{Device, Setup, Target, Worker};
 use zpager_policy::{DesignId, Settings};
 use zpager_pool::Heap;
 use zpager_store::Memory;

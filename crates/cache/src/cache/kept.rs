@@ -16,7 +16,7 @@ use zpager_codec::{CodecId, PAGE_BYTES};
 use zpager_pool::{Pool, SpaceSource};
 use zpager_store::Blocks;
 
-use super::{Cache, Lost, Placed, Reads, lost, outputs};
+use super::{Cache, Lost, Placed, Reads, in_pool, lost, outputs};
 use crate::coder::Coder;
 use crate::entry::{Entry, PageNumber, State};
 
@@ -97,6 +97,21 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 Ok(Seen::Coded(codec, outcome?))
             }
         }
+    }
+
+    /// Forgets the oldest compressed page in the pool; gives its number.
+    pub(crate) fn release_oldest(&mut self) -> Option<PageNumber> {
+        while let Some(oldest) = self.compressed.pop() {
+            if in_pool(&self.index, oldest, self.compressed.pages).is_none() {
+                continue;
+            }
+            self.forget(oldest.page());
+            if self.pool.should_compact() {
+                self.compact();
+            }
+            return Some(oldest.page());
+        }
+        None
     }
 
     /// How many bytes a page takes of the pool.

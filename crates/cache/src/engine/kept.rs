@@ -54,8 +54,22 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             forgotten += 1;
             from = page + 1;
         }
-        self.cache.index.release_absent(pages.start, pages.end);
-        self.settle_lists();
+        if forgotten > 0 {
+            self.cache.index.release_unused(pages.start, pages.end);
+            self.settle_lists();
+        }
         forgotten
+    }
+
+    /// Forgets the page that has been in the pool for longest, of which there is another copy; gives
+    /// its number, or `None` when none waits there.
+    ///
+    /// A design by which some pages leave before their turn has an order of its own for these
+    /// ([`Leaving`](zpager_policy::Leaving)); they are not found.
+    pub fn release_oldest(&mut self) -> Option<PageNumber> {
+        let page = self.cache.release_oldest()?;
+        self.cache.index.release_unused(page, page + 1);
+        self.settle_lists();
+        Some(page)
     }
 }

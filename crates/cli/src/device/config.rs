@@ -2,9 +2,12 @@
 
 use std::net::SocketAddr;
 
-use zpager_device::{Configuration, Listen, MEMORY_BYTES_MIN, SIZE_BYTES_MAX, Setup, StoreParts};
+use zpager_device::{
+    Behind, Configuration, Listen, MEMORY_BYTES_MIN, SIZE_BYTES_MAX, Setup, StoreParts,
+};
 use zpager_store::Cipher;
 
+use super::disk;
 use crate::args::ServeArguments;
 use crate::designs::choice;
 use crate::failure::Failure;
@@ -12,7 +15,7 @@ use crate::run::Environment;
 use crate::run::config::{check_pool, choose_store, parse_size};
 use crate::run::report::Notices;
 use crate::run::session::make_key;
-use crate::run::stores::choice::check_limit;
+use crate::run::stores::choice::{StoreChoice, check_limit};
 use crate::run::stores::{self, OpenStore};
 use crate::size;
 
@@ -33,7 +36,7 @@ pub(super) fn check(
     environment: &Environment,
     notices: &mut Notices,
 ) -> Result<Configuration, Failure> {
-    let size_bytes = check_size(&arguments.size)?;
+    let size_bytes = arguments.size.as_deref().map(check_size).transpose()?;
     let memory_bytes = check_memory("--memory", &arguments.memory)?;
     let id = choice::design("--design", &arguments.design).map_err(Failure::own)?;
     let settings = choice::settings(id, &arguments.set, arguments.codec.as_deref());
@@ -46,16 +49,17 @@ pub(super) fn check(
         return Err(Failure::own(format!("--export: longer than {EXPORT_BYTES_MAX} bytes")));
     }
     let socket = super::socket(arguments.place)?;
-    let choice = choose_store(arguments.store, environment)?;
-    let row = stores::open(&choice, limit_bytes, notices)?.map_or_else(Vec::new, |open| open.row);
-    let cipher = match arguments.store_encrypt {
-        true => Some(Cipher::new(&make_key()?.0, STORE)),
-        false => None,
-    };
-    let parts = |OpenStore { file, limit_bytes, start_bytes, .. }| StoreParts {
-        file,
-        limit_bytes,
-        start_bytes,
+    let (behind, size_bytes) = match (&arguments.clean_cache, size_bytes) {
+        (Some(name), _) => {
+            let (disk, size_bytes) = disk::open(name)?;
+            (Behind::Disk(disk), size_bytes)
+        }
+        (None, Some(size_bytes)) => {
+            let choice = choose_store(arguments.store, environment)?;
+            let encrypts = arguments.store_encrypt;
+            (open_stores(&choice, limit_bytes, encrypts, notices)?, size_bytes)
+        }
+        (None, None) => return Err(Failure::own("--size: how large? give a size such as 16G")),
     };
     Ok(Configuration {
         setup: Setup {
@@ -64,12 +68,30 @@ pub(super) fn check(
             memory_bytes_max: memory_bytes.max(machine_bytes()).max(MEMORY_BYTES_MAX_LEAST),
             settings,
         },
-        stores: row.into_iter().map(parts).collect(),
-        cipher,
+        behind,
         listen,
         socket,
         export: arguments.export,
     })
+}
+
+fn open_stores(
+    choice: &StoreChoice,
+    limit_bytes: Option<u64>,
+    encrypts: bool,
+    notices: &mut Notices,
+) -> Result<Behind, Failure> {
+    let row = stores::open(choice, limit_bytes, notices)?.map_or_else(Vec::new, |open| open.row);
+    let parts = |OpenStore { file, limit_bytes, start_bytes, .. }| StoreParts {
+        file,
+        limit_bytes,
+        start_bytes,
+    };
+    let cipher = match encrypts {
+        true => Some(Box::new(Cipher::new(&make_key()?.0, STORE))),
+        false => None,
+    };
+    Ok(Behind::Stores { row: row.into_iter().map(parts).collect(), cipher })
 }
 
 fn check_size(text: &str) -> Result<u64, Failure> {
@@ -160,6 +182,12 @@ mod tests {
             ("serve --size 1G --memory 64M --listen 0.0.0.0:10809", "loopback"),
             ("serve --size 1G --memory 64M --listen [::]:10809", "loopback"),
             ("serve --size 1G --memory 64M --store none", "--socket PATH"),
+            ("serve --clean-cache /nowhere/at/all --memory 64M --socket /s", "/nowhere/at/all"),
+            ("serve --clean-cache /tmp --memory 64M --socket /s", "neither"),
+            ("serve --clean-cache /dev/null --memory 64M --socket /s", "neither"),
+            ("serve --clean-cache /d --size 1G --memory 64M", "--size"),
+            ("serve --clean-cache /d --store none --memory 64M", "--store"),
+            ("serve --clean-cache /d --store-encrypt --memory 64M", "--store-encrypt"),
         ];
         for (line, said) in table {
             let found = checked(&format!("zpager device {line}"));
@@ -181,8 +209,9 @@ mod tests {
         assert_eq!((found.setup.size_bytes, found.setup.memory_bytes), (16 << 30, 3 << 29));
         assert!(found.setup.memory_bytes_max >= 3 << 29);
         assert_eq!(found.listen, Listen::Address("[::1]:0".parse().expect("an address")));
-        assert!(found.stores.is_empty() && found.export == "swap");
-        assert!(found.cipher.is_some(), "not encrypted");
+        assert!(found.export == "swap");
+        let Behind::Stores { row, cipher } = found.behind else { panic!("a disk") };
+        assert!(row.is_empty() && cipher.is_some());
     }
 
     #[test]

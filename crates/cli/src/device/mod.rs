@@ -5,6 +5,7 @@
 //! `crates/device` does the rest.
 
 mod config;
+mod disk;
 mod table;
 
 use std::io::Write;

@@ -110,6 +110,16 @@ impl Request {
         }
     }
 
+    /// Whether it is to be done for good before it is answered.
+    pub fn is_fua(&self) -> bool {
+        self.flags & FLAG_FUA != 0
+    }
+
+    /// Whether zeros may take no room.
+    pub fn may_free(&self) -> bool {
+        self.flags & FLAG_NO_HOLE == 0
+    }
+
     /// The header's bytes, for clients.
     pub fn to_bytes(&self) -> [u8; REQUEST_BYTES] {
         let command = match self.command {

@@ -2,14 +2,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use zpager_pool::SpaceSource;
-use zpager_store::Blocks;
-
 use super::REQUEST_DATA_BYTES_MAX;
 use super::negotiation::{Agreed, Export, negotiate};
 use super::request::{Command, ErrorNumber, REQUEST_BYTES, Request};
 use super::stream::Stream;
-use crate::device::{Device, Refused};
+use crate::target::{Refused, Target};
 use crate::worker::Worker;
 
 const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
@@ -29,17 +26,17 @@ pub enum Ended {
 }
 
 /// One client in the transmission phase.
-struct Session<'a, S, M: SpaceSource, B> {
+struct Session<'a, S, T: ?Sized> {
     stream: Stream<S>,
-    device: &'a Device<M, B>,
+    target: &'a T,
     worker: &'a mut Worker,
     agreed: Agreed,
 }
 
 /// Serves a client until it is gone. `on_agreed` is called once the handshake is done.
-pub fn serve_client<S: Read + Write, M: SpaceSource + Copy, B: Blocks>(
+pub fn serve_client<S: Read + Write, T: Target + ?Sized>(
     socket: S,
-    device: &Device<M, B>,
+    target: &T,
     worker: &mut Worker,
     export: &Export,
     on_agreed: impl FnOnce(),
@@ -51,7 +48,7 @@ pub fn serve_client<S: Read + Write, M: SpaceSource + Copy, B: Blocks>(
         Err(_) => return Ended::Broken,
     };
     on_agreed();
-    let mut session = Session { stream, device, worker, agreed };
+    let mut session = Session { stream, target, worker, agreed };
     loop {
         match session.request() {
             Ok(true) => {}
@@ -70,7 +67,7 @@ impl From<Refused> for ErrorNumber {
     }
 }
 
-impl<S: Read + Write, M: SpaceSource + Copy, B: Blocks> Session<'_, S, M, B> {
+impl<S: Read + Write, T: Target + ?Sized> Session<'_, S, T> {
     /// Does one request; false when it was the last.
     ///
     /// # Errors
@@ -78,7 +75,7 @@ impl<S: Read + Write, M: SpaceSource + Copy, B: Blocks> Session<'_, S, M, B> {
     fn request(&mut self) -> io::Result<bool> {
         let header: [u8; REQUEST_BYTES] = self.stream.take_array()?;
         let request = Request::parse(&header).map_err(|_| ErrorKind::InvalidData)?;
-        let checked = request.check(self.device.size_bytes());
+        let checked = request.check(self.target.size_bytes());
         match request.command {
             Command::Disconnect => {
                 self.stream.flush()?;
@@ -90,18 +87,16 @@ impl<S: Read + Write, M: SpaceSource + Copy, B: Blocks> Session<'_, S, M, B> {
             Command::Write => self.write(&request, checked)?,
             _ if checked.is_err() => self.answer(&request, checked)?,
             Command::Read => self.read(&request)?,
-            Command::Flush => {
-                self.device.flush();
-                self.answer(&request, Ok(()))?;
-            }
+            Command::Flush => self.end(&request, self.target.flush())?,
             Command::Trim => {
-                self.device.trim(request.offset_bytes, u64::from(request.bytes));
-                self.answer(&request, Ok(()))?;
+                let done = self.target.trim(request.offset_bytes, u64::from(request.bytes));
+                self.end(&request, done)?;
             }
             Command::WriteZeroes => {
-                let bytes = u64::from(request.bytes);
-                let done = self.device.write_zeroes(self.worker, request.offset_bytes, bytes);
-                self.answer(&request, done.map_err(ErrorNumber::from))?;
+                let (offset_bytes, bytes) = (request.offset_bytes, u64::from(request.bytes));
+                let (target, may_free) = (self.target, request.may_free());
+                let done = target.write_zeroes(self.worker, offset_bytes, bytes, may_free);
+                self.end(&request, done)?;
             }
             Command::Unknown(_) => self.answer(&request, Err(ErrorNumber::Invalid))?,
         }
@@ -110,18 +105,31 @@ impl<S: Read + Write, M: SpaceSource + Copy, B: Blocks> Session<'_, S, M, B> {
 
     /// Takes all of the data, and writes them as far as that succeeds.
     fn write(&mut self, request: &Request, checked: Result<(), ErrorNumber>) -> io::Result<()> {
-        let mut outcome = checked;
+        if checked.is_err() {
+            self.stream.skip(request.bytes as usize)?;
+            return self.answer(request, checked);
+        }
+        let mut outcome = Ok(());
         let mut left = request.bytes as usize;
         let mut at_byte = request.offset_bytes;
         while left > 0 && outcome.is_ok() {
-            let bytes = Device::<M, B>::piece_bytes(at_byte, left);
-            self.stream.take(self.device.slot(self.worker, at_byte, bytes))?;
-            outcome = self.device.write(self.worker, at_byte, bytes).map_err(ErrorNumber::from);
+            let bytes = Worker::piece_bytes(at_byte, left);
+            self.stream.take(self.worker.slot(at_byte, bytes))?;
+            outcome = self.target.write(self.worker, at_byte, bytes);
             at_byte += bytes as u64;
             left -= bytes;
         }
         self.stream.skip(left)?;
-        self.answer(request, outcome)
+        self.end(request, outcome)
+    }
+
+    /// Answers a request that changed something, once that is where the client wants it to be.
+    fn end(&mut self, request: &Request, outcome: Result<(), Refused>) -> io::Result<()> {
+        let outcome = match request.is_fua() {
+            true => outcome.and_then(|()| self.target.flush()),
+            false => outcome,
+        };
+        self.answer(request, outcome.map_err(ErrorNumber::from))
     }
 
     fn read(&mut self, request: &Request) -> io::Result<()> {
@@ -139,8 +147,8 @@ impl<S: Read + Write, M: SpaceSource + Copy, B: Blocks> Session<'_, S, M, B> {
             return self.chunk(request, CHUNK_DONE, CHUNK_NONE, 0);
         }
         while left > 0 {
-            let bytes = Device::<M, B>::piece_bytes(at_byte, left);
-            match self.device.read(self.worker, at_byte, bytes) {
+            let bytes = Worker::piece_bytes(at_byte, left);
+            match self.target.read(self.worker, at_byte, bytes) {
                 Ok(data) => {
                     let flags = if bytes == left { CHUNK_DONE } else { 0 };
                     put_chunk(
@@ -170,9 +178,9 @@ impl<S: Read + Write, M: SpaceSource + Copy, B: Blocks> Session<'_, S, M, B> {
             return self.answer(request, Ok(()));
         }
         while left > 0 {
-            let bytes = Device::<M, B>::piece_bytes(at_byte, left);
+            let bytes = Worker::piece_bytes(at_byte, left);
             let is_first = at_byte == request.offset_bytes;
-            match self.device.read(self.worker, at_byte, bytes) {
+            match self.target.read(self.worker, at_byte, bytes) {
                 Ok(data) => {
                     if is_first {
                         put_simple(&mut self.stream, request, 0)?;

@@ -110,7 +110,7 @@ fn takes_blocks(file: &OwnedFd) -> bool {
 }
 
 /// What the device is used for, if it is mounted or swapped to.
-fn use_of(name: &Path) -> Option<String> {
+pub(crate) fn use_of(name: &Path) -> Option<String> {
     let number = rustix::fs::stat(name).ok()?.st_rdev;
     let device = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

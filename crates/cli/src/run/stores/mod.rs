@@ -5,7 +5,7 @@
 //! [`remote`], which stands alone.
 
 pub(crate) mod choice;
-mod device;
+pub(crate) mod device;
 mod file;
 
 use std::os::fd::{AsRawFd, OwnedFd};

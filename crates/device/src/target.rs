@@ -1,0 +1,112 @@
+//! What the protocol needs of what it exports.
+//!
+//! A request is done in pieces ([`Worker::piece_bytes`]), each of which lies in the buffers of the
+//! connection's own worker. Any number of connections may do so at the same time.
+
+use zpager_cache::Lost;
+
+use crate::device::BLOCK_BYTES;
+use crate::statistics::Status;
+use crate::worker::Worker;
+
+/// Why something was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room for it.
+    NoSpace,
+    /// What lies behind the pool failed.
+    Io,
+}
+
+impl From<Lost> for Refused {
+    fn from(_: Lost) -> Self {
+        Refused::Io
+    }
+}
+
+/// A row of bytes that clients read and write.
+pub trait Target {
+    /// Its size.
+    fn size_bytes(&self) -> u64;
+
+    /// Buffers for one connection, if there is memory for them.
+    fn connect(&self) -> Option<Worker>;
+
+    /// Notes that a connection is gone, with its buffers.
+    fn disconnect(&self, worker: Worker);
+
+    /// Reads a piece into the worker; gives where its bytes are.
+    ///
+    /// # Errors
+    /// [`Refused::Io`]; nothing of it was read.
+    fn read<'a>(
+        &self,
+        worker: &'a mut Worker,
+        offset_bytes: u64,
+        bytes: usize,
+    ) -> Result<&'a [u8], Refused>;
+
+    /// Writes a piece that is in the worker ([`Worker::slot`]).
+    ///
+    /// # Errors
+    /// [`Refused`]; some of its blocks may have been written.
+    fn write(&self, worker: &mut Worker, offset_bytes: u64, bytes: usize) -> Result<(), Refused>;
+
+    /// Notes that nobody wants the whole blocks of a range any more, so that what they took is free.
+    ///
+    /// # Errors
+    /// [`Refused::Io`]; some of them may be gone.
+    fn trim(&self, offset_bytes: u64, bytes: u64) -> Result<(), Refused>;
+
+    /// Has whole blocks be zeros, which may take no room if `may_free`.
+    ///
+    /// # Errors
+    /// [`Refused`]; a part of them may be.
+    fn zero_blocks(
+        &self,
+        worker: &mut Worker,
+        offset_bytes: u64,
+        bytes: u64,
+        may_free: bool,
+    ) -> Result<(), Refused>;
+
+    /// Has any range be zeros, of which it may keep no room if `may_free`.
+    ///
+    /// # Errors
+    /// [`Refused`]; a part of it may be.
+    fn write_zeroes(
+        &self,
+        worker: &mut Worker,
+        offset_bytes: u64,
+        bytes: u64,
+        may_free: bool,
+    ) -> Result<(), Refused> {
+        let end_bytes = offset_bytes + bytes;
+        let head_end = offset_bytes.next_multiple_of(BLOCK_BYTES).min(end_bytes);
+        let tail_start = (end_bytes / BLOCK_BYTES * BLOCK_BYTES).max(head_end);
+        for part in [offset_bytes..head_end, tail_start..end_bytes] {
+            let part_bytes = (part.end - part.start) as usize;
+            if part_bytes > 0 {
+                worker.slot(part.start, part_bytes).fill(0);
+                self.write(worker, part.start, part_bytes)?;
+            }
+        }
+        self.zero_blocks(worker, head_end, tail_start - head_end, may_free)
+    }
+
+    /// Has all that was acknowledged be where it stays.
+    ///
+    /// # Errors
+    /// [`Refused::Io`]; some of it may not be there.
+    fn flush(&self) -> Result<(), Refused>;
+
+    /// Grants another amount of memory. What does not fit any more leaves; connections are served in
+    /// between.
+    ///
+    /// # Errors
+    /// What is wrong; the memory is as it was.
+    fn set_memory(&self, memory_bytes: u64) -> Result<(), String>;
+
+    /// What it holds and has done.
+    fn status(&self) -> Status;
+}
