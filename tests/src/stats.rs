@@ -55,6 +55,8 @@ pub struct Faults {
     pub compressed: u64,
     /// From the store.
     pub spilled: u64,
+    /// A page that was in the store as it was, and is written.
+    pub clean: u64,
 }
 
 /// What the swap file did.
@@ -70,6 +72,8 @@ pub struct StoreStats {
     pub writes: u64,
     /// Reads.
     pub reads: u64,
+    /// Pages that left as they were in the store already.
+    pub clean_drops: u64,
     /// Highest length of the file.
     pub file_bytes: u64,
     /// Pages in the file at its fullest, as bytes, over its length.

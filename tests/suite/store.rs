@@ -49,6 +49,23 @@ fn more_compressed_pages_than_fit_are_spilled() {
     }
 }
 
+/// What is only read leaves again as it came; what was written after it was read, by whomever and
+/// however, leaves as it is then. The hazards have more ways.
+#[test]
+fn what_was_not_written_leaves_without_a_write() {
+    let setup = Setup::of_mib(16).start(Start::FirstInstruction);
+    for setup in [setup.clone(), setup.encrypted()] {
+        let managed = compare(&victims::job("clean"), &setup);
+        expect_spilled(&managed);
+        let stats = &managed.stats;
+        assert!(stats.store.clean_drops > stats.swapped_out_pages / 3, "{stats:?}");
+        assert!(
+            stats.faults.clean > 0 && stats.faults.clean < stats.store.clean_drops,
+            "{stats:?}"
+        );
+    }
+}
+
 #[test]
 fn same_filled_pages_need_no_store() {
     let managed = compare(&field("256", "zeros", "1"), &Setup::of_mib(16));
@@ -314,6 +331,18 @@ impl Drop for Mounted<'_> {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
+}
+
+/// 84 MiB are enough for what does not fit RAM, and too few for the copies of what does.
+#[test]
+fn copies_do_not_fill_the_store() {
+    let directory = places::scratch();
+    let mut command = Command::new(places::zpager());
+    command.args(noisy_words(directory.path(), &["--store-size", "84M"]));
+    let (outcome, stats) = warned(command, directory, "zpager run --store-size 84M".into());
+    expect_right(&outcome);
+    assert!(!outcome.stderr.contains("warning"), "{}", outcome.report());
+    assert!(stats.store.clean_drops > 0 && stats.store.file_bytes <= 84 * MIB, "{stats:?}");
 }
 
 #[test]

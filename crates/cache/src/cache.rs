@@ -5,12 +5,13 @@
 //! only the blocks that hold the page).
 //!
 //! Out: a page is looked at for equal words, goes through the codec, and lies in
-//! the pool until it is the oldest. In: the bytes are decoded and freed; a page
-//! never has two copies. Incompressible pages lie raw in the pool and leave it
+//! the pool until it is the oldest. In: the bytes are decoded and freed; only what
+//! came from the store may stay there too ([`copies`]). Incompressible pages lie raw in the pool and leave it
 //! first, as RAM gains nothing by holding them so; once there are many, more of them
 //! leave for the store at once.
 
 mod cleaning;
+mod copies;
 mod gathering;
 mod kept;
 mod lists;
@@ -25,8 +26,8 @@ use zpager_codec::{CodecId, PAGE_BYTES, Page, scratch_bytes};
 use zpager_policy::{Design, Lists};
 use zpager_pool::{AnyPool, Handle, Pool, Space, SpaceSource};
 use zpager_store::{
-    Around, BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround, ReadError,
-    References, Seal, read_run,
+    Around, BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround,
+    ReadError, References, Seal, read_run,
 };
 
 use crate::coder::{Codecs, Coder};
@@ -197,6 +198,15 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     found: M::Space,
     waiting: Waiting,
     pause: Pause,
+    /// Clean pages, and the turn at which the last of them came.
+    copies: usize,
+    copies_turn: u16,
+    /// Whether a page may be protected.
+    has_protected: bool,
+    /// What [`Clusters::wanted`] was.
+    wanted: u64,
+    /// Pages that come back from the store and keep no copies there, as it was full.
+    copies_pause: usize,
     /// Whether clusters may be filled little by little.
     keeps_buffers: bool,
     /// Why the store did not take a page that was to leave at once.
@@ -252,6 +262,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             found: source.reserve(Waiting::BYTES)?,
             waiting: Waiting::default(),
             pause: Pause::NONE,
+            copies: 0,
+            copies_turn: 0,
+            has_protected: false,
+            wanted: 0,
+            copies_pause: 0,
             keeps_buffers: true,
             refused: None,
             has_coded: false,
@@ -381,6 +396,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Takes the resident page `number`, whose bytes are `page`, into the cache.
     pub fn swap_out(&mut self, number: PageNumber, page: &C::Page) -> Placed {
+        self.give_up(number);
         if let Some(word) = self.coding.fill::<C>(page)
             && self.place_filled(number, word)
         {
@@ -423,17 +439,47 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             && self.keeps_buffers
             && self.pause.left == 0
             && self.raw_bytes() + PAGE_BYTES > RAW_BYTES_KEPT;
-        let Some(store) = self.store.as_ref().filter(|_| is_due) else { return false };
-        match self.writer.push(store, bytes) {
+        if !is_due || self.store.is_none() {
+            return false;
+        }
+        match self.push(bytes) {
             Ok(place) => {
                 self.enter_spilled(number, CodecId::Copy, place);
                 true
             }
             Err(error) => {
-                self.pause.begin(error);
+                self.begin_pause(error);
                 self.refused = Some(error);
                 false
             }
+        }
+    }
+
+    /// Adds a record to what leaves for the store, which is full when it has no clean copies either.
+    fn push(&mut self, bytes: &[u8]) -> Result<Place, SpillError> {
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        let pushed = self.writer.push(store, bytes);
+        if pushed != Err(SpillError::Full) || !self.give_up_copies() {
+            return pushed;
+        }
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        self.writer.push(store, bytes)
+    }
+
+    /// The batch that is filled; `None` where the store is full and has no clean copies either.
+    fn open_batch(&mut self) -> Option<Batch> {
+        let opened = self.writer.open(self.store.as_ref()?);
+        if opened.is_some() || !self.give_up_copies() {
+            return opened;
+        }
+        self.writer.open(self.store.as_ref()?)
+    }
+
+    /// After an error: nothing is tried for a while, and relatives are told of a full store.
+    fn begin_pause(&mut self, error: SpillError) {
+        self.pause.begin(error);
+        if let (SpillError::Full, Some(store)) = (error, &self.store) {
+            store.clusters.want();
         }
     }
 
@@ -527,17 +573,24 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Brings back pages from `first` on into `pages`, as many as are swapped
     /// out in a row. What came back is no longer in any tier; its entry is the
-    /// caller's to replace.
+    /// caller's to replace. With `keep` what came from the store may still be there: its entry says
+    /// so, and the caller either write-protects the page and calls [`Cache::keep_copy`], or
+    /// [`Cache::forget`].
     ///
     /// # Errors
     /// [`Lost`] when the first page cannot be had; it is then absent.
-    pub fn swap_in(&mut self, first: PageNumber, pages: &mut [C::Page]) -> Result<Reads, Lost> {
+    pub fn swap_in(
+        &mut self,
+        first: PageNumber,
+        pages: &mut [C::Page],
+        keep: bool,
+    ) -> Result<Reads, Lost> {
         let mut reads = Reads::default();
         while reads.pages < pages.len() {
             let at = reads.pages;
             let number = first + at as u64;
             match self.index.get(number).state() {
-                State::Absent | State::Resident { .. } => break,
+                State::Absent | State::Resident { .. } | State::Clean { .. } => break,
                 State::SameFilled { fill } => {
                     let word = self.fills.value(fill);
                     C::fill(word, &mut pages[at]);
@@ -548,7 +601,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                     }
                 }
                 State::Spilled { .. } => {
-                    match self.read_spilled(number, &mut pages[at..], &mut reads) {
+                    match self.read_spilled(number, &mut pages[at..], &mut reads, keep) {
                         Ok(()) => continue,
                         Err(_) if at > 0 => return Ok(reads),
                         Err(lost) => {
@@ -590,6 +643,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         first: PageNumber,
         pages: &mut [C::Page],
         reads: &mut Reads,
+        keep: bool,
     ) -> Result<(), Lost> {
         let mut places = [Place::from_raw(0); RUN_MAX];
         let mut codecs = [CodecId::Copy; RUN_MAX];
@@ -611,8 +665,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 Err(lost) => failure = Some(lost),
             }
         })?;
-        for at in 0..good {
-            self.forget(first + at as u64);
+        for (number, &place) in (first..).zip(&places[..good]) {
+            if !keep || !self.may_keep(place) {
+                self.forget(number);
+            }
         }
         reads.pages += good;
         reads.spilled_pages += good;
@@ -697,13 +753,19 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 self.leave_pool(gone);
                 self.sweep_if_due(codec);
             }
-            State::Spilled { place, .. } => {
-                let Some(store) = &self.store else { return };
-                self.held.remove(place);
-                if store.clusters.drop_reference(place.cluster(), &store.blocks) {
-                    self.pause.left = 0;
-                }
+            State::Spilled { place, .. } => self.free_record(place),
+            State::Clean { place, .. } => {
+                self.copies -= 1;
+                self.free_record(place);
             }
+        }
+    }
+
+    fn free_record(&mut self, place: Place) {
+        let Some(store) = &self.store else { return };
+        self.held.remove(place);
+        if store.clusters.drop_reference(place.cluster(), &store.blocks) {
+            self.pause.left = 0;
         }
     }
 
@@ -740,7 +802,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// # Errors
     /// [`SpillError`].
     pub fn spill(&mut self) -> Result<usize, SpillError> {
-        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        if self.store.is_none() {
+            return Err(SpillError::NoStore);
+        }
         if self.pause.left > 0 {
             self.pause.left -= 1;
             return Err(self.pause.error);
@@ -750,8 +814,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
         if !self.writer.fits(PAGE_BYTES) {
             self.finish_batch()?;
-        } else if self.is_virtual_store_full() || self.writer.open(store).is_none() {
+        } else if self.is_virtual_store_full() {
             self.pause.begin(SpillError::Full);
+            return Err(SpillError::Full);
+        }
+        if self.open_batch().is_none() {
+            self.begin_pause(SpillError::Full);
             return Err(SpillError::Full);
         }
         let gathered = self.gather_leaving().inspect_err(|_| self.end_cleaning())?;
@@ -849,7 +917,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let Some(store) = &self.store else { return };
         let mut at = 0;
         while let Some(page) = self.index.next_known(at, PAGE_NUMBER_END) {
-            if let State::Spilled { place, .. } = self.index.get(page).state() {
+            if let State::Spilled { place, .. } | State::Clean { place, .. } =
+                self.index.get(page).state()
+            {
                 act(store, place.cluster());
             }
             at = page + 1;

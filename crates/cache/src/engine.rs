@@ -10,7 +10,8 @@
 //!          steps: swap out or spill     until there is room for them
 //!          swap_in, arrive              the pages are resident
 //!          read_store | served          what it cost
-//! swap out: choose, swap_out            the pages are in the cache
+//! swap out: choose, drop_clean, swap_out  the pages are in the cache
+//! write:    written                     a page is not in the store any more
 //! spill:   spill, spilled               the oldest of the cache are in the store
 //! ```
 //! A block device has no resident pages: its blocks are written by `replace` and read by `look`.
@@ -18,11 +19,12 @@
 //! Source: castro (2003), 2.3 for the shape: resident pages, compressed ones, and a border between.
 
 mod arrivals;
+mod copies;
 mod kept;
 mod residents;
 mod room;
 
-use zpager_policy::{Design, PoolKind, Replacement, Sampler, Size, WINDOW_MAX};
+use zpager_policy::{Copies, Design, PoolKind, Replacement, Sampler, Size, WINDOW_MAX};
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
@@ -53,6 +55,8 @@ pub struct Departed {
     pub compressed: usize,
     /// See `compressed`.
     pub compressed_bytes: usize,
+    /// Those that were in the store already, as they were.
+    pub clean: usize,
 }
 
 /// Cache and decisions of one process.
@@ -62,6 +66,7 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
     residents: Replacement,
     sampler: Sampler<'static>,
     size: Size,
+    copies: Copies,
     /// Time that spilling has taken.
     spill_ticks: u64,
     /// Most pages that one fault brings in.
@@ -86,6 +91,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             residents: Replacement::new(design.residents),
             sampler,
             size: design.size,
+            copies: Copies::default(),
             spill_ticks: 0,
             window_max: window_max.min(design.read_ahead_pages as u64),
             cell_bytes: match design.pool {

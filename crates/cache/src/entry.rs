@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! bits 0..3   state
-//! resident    8..24  turn of the clock at which it came in  24..56 frame  61..63 heat
+//! resident    3      whether it is write-protected
+//!             8..24  turn of the clock at which it came in  24..56 frame  61..63 heat
+//! clean       3..7   codec   7..56 place in the store       56..64 turn at which it came in
 //! same-filled 8..40  number of the value                    56..61 left  61..63 heat
 //! compressed  3..7   codec   7..19 length - 1  20..56 handle  56..61 left  61..63 heat
 //!             19     whether it is in the profit list          63     mark of its order
@@ -34,6 +36,16 @@ pub enum State {
         turn: u16,
         /// What the caller knows it by where it shares it with another process; 0 for none.
         frame: u32,
+    },
+    /// In RAM, uncompressed, mapped by the program, and in the store as it is: nobody has written it
+    /// since it came from there, and nobody can without a fault.
+    Clean {
+        /// Turn of the clock at which it came in, modulo 2^8.
+        turn: u8,
+        /// What made the bytes in the store.
+        codec: CodecId,
+        /// Where they are, at a place of [`Entry::can_be_clean`].
+        place: Place,
     },
     /// Every word is equal; kept here alone.
     SameFilled {
@@ -79,6 +91,8 @@ const RESIDENT: u64 = 1;
 const SAME_FILLED: u64 = 2;
 const COMPRESSED: u64 = 3;
 const SPILLED: u64 = 4;
+const CLEAN: u64 = 5;
+const PROTECTED: u64 = 1 << TAG_BITS;
 const CODEC_AT: u32 = 3;
 const LEN_AT: u32 = 7;
 const LIST_AT: u32 = 19;
@@ -91,6 +105,7 @@ const HEAT_AT: u32 = 61;
 const HISTORY: u64 = (1 << MARK_AT) - (1 << LEFT_AT);
 const MARK_AT: u32 = 63;
 const MARK: u64 = 1 << MARK_AT;
+const TURN_AT: u32 = 56;
 
 const _: () = assert!(HANDLE_AT + Handle::BITS <= LEFT_AT && LEN_AT + Place::BITS <= 64);
 
@@ -104,6 +119,13 @@ impl Entry {
             State::Absent => 0,
             State::Resident { turn, frame } => {
                 RESIDENT | u64::from(turn) << VALUE_AT | u64::from(frame) << FRAME_AT
+            }
+            State::Clean { turn, codec, place } => {
+                debug_assert!(Entry::can_be_clean(place));
+                CLEAN
+                    | (codec as u64) << CODEC_AT
+                    | place.raw() << LEN_AT
+                    | u64::from(turn) << TURN_AT
             }
             State::SameFilled { fill } => SAME_FILLED | u64::from(fill) << VALUE_AT,
             State::Compressed { codec, len, handle } => {
@@ -120,10 +142,15 @@ impl Entry {
 
     /// What the entry says.
     pub fn state(self) -> State {
-        match self.0 & ((1 << TAG_BITS) - 1) {
+        match self.tag() {
             RESIDENT => State::Resident {
                 turn: (self.0 >> VALUE_AT) as u16,
                 frame: (self.0 >> FRAME_AT) as u32,
+            },
+            CLEAN => State::Clean {
+                turn: (self.0 >> TURN_AT) as u8,
+                codec: self.codec(),
+                place: Place::from_raw((self.0 & ((1 << TURN_AT) - 1)) >> LEN_AT),
             },
             SAME_FILLED => State::SameFilled { fill: (self.0 >> VALUE_AT) as u32 },
             COMPRESSED => State::Compressed {
@@ -143,10 +170,16 @@ impl Entry {
         CodecId::try_from(number).expect("an entry names a codec that exists")
     }
 
-    /// The same entry with another history; of a spilled page, whose place takes the room, the same.
+    /// Whether a resident page whose bytes lie at `place` has room for that in its entry: everywhere
+    /// in the first TiB of the store.
+    pub fn can_be_clean(place: Place) -> bool {
+        place.raw() >> (TURN_AT - LEN_AT) == 0
+    }
+
+    /// The same entry with another history; of a page in the store, whose place takes the room, the same.
     #[must_use]
     pub fn with_history(self, history: History) -> Entry {
-        if self.0 & ((1 << TAG_BITS) - 1) == SPILLED {
+        if matches!(self.tag(), SPILLED | CLEAN) {
             return self;
         }
         let bits = u64::from(history.left % History::TIMES) << LEFT_AT
@@ -156,7 +189,7 @@ impl Entry {
 
     /// What is remembered of the page: nothing unless it is in RAM.
     pub fn history(self) -> History {
-        match self.0 & ((1 << TAG_BITS) - 1) {
+        match self.tag() {
             RESIDENT | SAME_FILLED | COMPRESSED => History {
                 left: (self.0 >> LEFT_AT) as u8 % History::TIMES,
                 heat: (self.0 >> HEAT_AT) as u8 & History::HEAT_MAX,
@@ -196,7 +229,42 @@ impl Entry {
 
     /// Whether the page is in RAM, uncompressed.
     pub fn is_resident(self) -> bool {
-        self.0 & ((1 << TAG_BITS) - 1) == RESIDENT
+        matches!(self.tag(), RESIDENT | CLEAN)
+    }
+
+    /// Whether it is, and in no frame, and cannot be written without a fault: it is clean, or was.
+    pub fn is_protected(self) -> bool {
+        self.tag() == CLEAN || self.0 & (PROTECTED | (PROTECTED - 1)) == PROTECTED | RESIDENT
+    }
+
+    /// The same entry of a resident page that is not clean, write-protected or not.
+    #[must_use]
+    pub fn with_protection(self, protected: bool) -> Entry {
+        debug_assert!(self.tag() == RESIDENT);
+        Entry(if protected { self.0 | PROTECTED } else { self.0 & !PROTECTED })
+    }
+
+    /// The turn at which a resident page came in, if it is `now`; of a clean page one of the last 256.
+    pub fn arrival(self, now: u16) -> Option<u16> {
+        match self.state() {
+            State::Resident { turn, .. } => Some(turn),
+            State::Clean { turn, .. } => {
+                Some(now.wrapping_sub(u16::from((now as u8).wrapping_sub(turn))))
+            }
+            _ => None,
+        }
+    }
+
+    /// The frame of a resident page; 0 for none.
+    pub fn frame(self) -> u32 {
+        match self.state() {
+            State::Resident { frame, .. } => frame,
+            _ => 0,
+        }
+    }
+
+    fn tag(self) -> u64 {
+        self.0 & ((1 << TAG_BITS) - 1)
     }
 
     /// Whether nothing is known of the page.
@@ -216,6 +284,9 @@ mod tests {
             Just(State::Absent),
             (any::<u16>(), any::<u32>()).prop_map(|(turn, frame)| State::Resident { turn, frame }),
             any::<u32>().prop_map(|fill| State::SameFilled { fill }),
+            (any::<u8>(), codec.clone(), 0u64..1 << (TURN_AT - LEN_AT)).prop_map(
+                |(turn, codec, raw)| State::Clean { turn, codec, place: Place::from_raw(raw) }
+            ),
             (codec.clone(), 1usize..=4096, 0u64..1 << Handle::BITS).prop_map(
                 |(codec, len, raw)| {
                     State::Compressed { codec, len, handle: Handle::from_raw(raw) }
@@ -258,6 +329,30 @@ mod tests {
             let state = State::Spilled { codec: CodecId::Copy, place: Place::from_raw(raw) };
             let entry = Entry::new(state).with_history(History { left, heat: 1 });
             prop_assert_eq!((entry.state(), entry.history()), (state, History::default()));
+        }
+
+        #[test]
+        fn a_page_is_protected_where_it_is_said(turn: u16, frame: u32, heat in 0..=History::HEAT_MAX) {
+            let state = State::Resident { turn, frame };
+            let entry = Entry::new(state).with_history(History { left: 0, heat });
+            let protected = entry.with_protection(true);
+            prop_assert!(!entry.is_protected() && protected.is_protected());
+            prop_assert_eq!((protected.state(), protected.history()), (state, entry.history()));
+            prop_assert_eq!(protected.with_protection(false), entry);
+        }
+
+        #[test]
+        fn only_resident_pages_are_protected(state in states()) {
+            let entry = Entry::new(state);
+            prop_assert_eq!(entry.is_protected(), matches!(state, State::Clean { .. }));
+            prop_assert_eq!(entry.is_resident(), entry.arrival(0).is_some());
+        }
+
+        #[test]
+        fn the_turn_of_a_clean_page_is_known(turn: u16, age in 0u16..256, raw in 0u64..1 << 20) {
+            let place = Place::from_raw(raw);
+            let clean = Entry::new(State::Clean { turn: turn as u8, codec: CodecId::Copy, place });
+            prop_assert_eq!(clean.arrival(turn.wrapping_add(age)), Some(turn));
         }
 
         #[test]

@@ -9,7 +9,7 @@
 
 use zpager_pool::{Space, SpaceSource};
 
-use crate::entry::{Entry, PageNumber, State};
+use crate::entry::{Entry, PageNumber};
 
 const LEAF_BITS: u32 = 18;
 const LEAF_ENTRIES: usize = 1 << LEAF_BITS;
@@ -146,17 +146,25 @@ impl<M: SpaceSource> Index<M> {
         None
     }
 
-    /// The first resident page of `from..end`, the turn at which it came in, its frame and its heat.
-    pub fn next_resident(
+    /// The first resident page of `from..end` and its entry.
+    #[inline]
+    pub fn next_resident(&self, from: PageNumber, end: PageNumber) -> Option<(PageNumber, Entry)> {
+        self.next_that(from, end, Entry::is_resident)
+    }
+
+    /// The first page of `from..end` that is not absent and whose entry is wanted, and the entry.
+    #[inline]
+    pub fn next_that(
         &self,
         from: PageNumber,
         end: PageNumber,
-    ) -> Option<(PageNumber, u16, u32, u8)> {
+        is_wanted: impl Fn(Entry) -> bool,
+    ) -> Option<(PageNumber, Entry)> {
         let mut at = from;
         while let Some(page) = self.next_known(at, end) {
             let entry = self.get(page);
-            if let State::Resident { turn, frame } = entry.state() {
-                return Some((page, turn, frame, entry.history().heat));
+            if is_wanted(entry) {
+                return Some((page, entry));
             }
             at = page + 1;
         }
@@ -198,6 +206,7 @@ impl<M: SpaceSource> Index<M> {
 mod tests {
     extern crate std;
     use super::*;
+    use crate::entry::State;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use zpager_pool::Heap;

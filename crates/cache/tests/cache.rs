@@ -45,10 +45,21 @@ proptest! {
     }
 }
 
-fn cache(codec: CodecId, pool_bytes_max: usize, clusters: usize) -> Cache<Heap, Memory> {
-    let words = Clusters::words_for((clusters * CLUSTER_BYTES) as u64);
-    let words: &'static [AtomicU64] = Box::leak((0..words).map(|_| AtomicU64::new(0)).collect());
-    let store = Store { blocks: Memory::default(), clusters: Clusters::new(words) };
+fn clusters(count: usize) -> Clusters<'static> {
+    let words = Clusters::words_for((count * CLUSTER_BYTES) as u64);
+    Clusters::new(Box::leak((0..words).map(|_| AtomicU64::new(0)).collect()))
+}
+
+fn cache(codec: CodecId, pool_bytes_max: usize, count: usize) -> Cache<Heap, Memory> {
+    cache_in(clusters(count), codec, pool_bytes_max)
+}
+
+fn cache_in(
+    clusters: Clusters<'static>,
+    codec: CodecId,
+    pool_bytes_max: usize,
+) -> Cache<Heap, Memory> {
+    let store = Store { blocks: Memory::default(), clusters };
     let design = model::design(DesignId::Default, codec);
     Cache::new(Heap, &design, pool_bytes_max, Some(store)).expect("heap")
 }
@@ -60,7 +71,7 @@ fn swap_out(cache: &mut Cache<Heap, Memory>, number: PageNumber, page: &Page) ->
 
 fn swap_in(cache: &mut Cache<Heap, Memory>, number: PageNumber) -> Page {
     let mut page = [Page::ZERO];
-    assert_eq!(cache.swap_in(number, &mut page).expect("in the cache").pages, 1);
+    assert_eq!(cache.swap_in(number, &mut page, false).expect("in the cache").pages, 1);
     let [page] = page;
     page
 }
@@ -149,7 +160,7 @@ fn random() -> impl FnMut(u64) -> u64 {
 #[test]
 fn a_page_at_its_old_place_leaves_once() {
     let out = Step::SwapOut { from: 0, count: 40, kind: 3 };
-    let back = Step::SwapIn { from: 0, count: 40 };
+    let back = Step::SwapIn { from: 0, count: 40, keep: false };
     let (design, codec) = (DesignId::Default, CodecId::Lz4);
     let (behind, encrypts) = (false, false);
     let setting =
@@ -175,7 +186,7 @@ fn what_is_gathered_is_what_it_was() {
         Step::Spill,
         Step::SwapOut { from: 400, count: 64, kind: noise },
         Step::Spill,
-        Step::SwapIn { from: 0, count: 3 },
+        Step::SwapIn { from: 0, count: 3, keep: false },
     ];
     let (design, codec) = (DesignId::Default, CodecId::Lz4);
     for seed in 0..10 {
@@ -237,6 +248,7 @@ fn ten_thousand_faults() {
     }
     println!("{faults} faults in {runs} runs: {lost_pages} pages lost, and told so");
     assert!(lost_pages > 0, "no fault mattered");
+    assert!(model::drops() > 0, "no page left by its copy");
 }
 
 /// Relatives that fill, write and read each other's clusters on a store that refuses one write in a
@@ -415,6 +427,75 @@ fn a_full_store_that_is_emptied_takes_more() {
     assert!(fill(&mut cache).pages > 100);
 }
 
+/// Swaps pages out that do not shrink; those that the pool has no mind to keep leave for the store.
+fn swap_out_noise(cache: &mut Cache<Heap, Memory>, numbers: core::ops::Range<PageNumber>) {
+    for number in numbers {
+        let placed = swap_out(cache, number, &Content { kind: 3, seed: number }.page());
+        assert_eq!(placed, Placed::Incompressible);
+    }
+}
+
+/// Brings spilled pages back, which are clean then.
+fn bring_in_clean(cache: &mut Cache<Heap, Memory>, numbers: core::ops::Range<PageNumber>) {
+    for number in numbers {
+        let mut page = [Page::ZERO];
+        cache.swap_in(number, &mut page, true).expect("in the cache");
+        assert!(page[0].0 == Content { kind: 3, seed: number }.page().0, "page {number}");
+        if !cache.index.get(number).is_absent() {
+            cache.keep_copy(number, 0);
+        }
+    }
+}
+
+#[test]
+fn a_clean_page_leaves_without_a_write() {
+    let mut cache = cache(CodecId::Copy, 4 * MIB, 16);
+    swap_out_noise(&mut cache, 0..500);
+    cache.flush().expect("room");
+    cache.take_outgoing();
+    for _ in 0..3 {
+        bring_in_clean(&mut cache, 0..500);
+        // The first pages were in the pool.
+        assert!(cache.clean_pages() > 350);
+        let clean: Vec<PageNumber> = (0..500).filter(|&page| cache.drop_clean(page)).collect();
+        assert_eq!(cache.clean_pages(), 0);
+        swap_out_noise(&mut cache, 0..500 - clean.len() as u64);
+        cache.flush().expect("room");
+        assert_eq!(cache.take_outgoing().bytes, 0);
+    }
+    // A page that was written leaves as any other.
+    bring_in_clean(&mut cache, 400..401);
+    assert!(cache.written(400) && !cache.drop_clean(400));
+    assert_eq!(swap_out(&mut cache, 400, &Page([7; 4096])), Placed::SameFilled);
+    assert_eq!(swap_in(&mut cache, 400).0, [7; 4096]);
+}
+
+#[test]
+fn a_store_full_of_copies_has_room() {
+    let clusters = clusters(4);
+    let mut first = cache_in(clusters, CodecId::Copy, 4 * MIB);
+    swap_out_noise(&mut first, 0..128 + 250);
+    bring_in_clean(&mut first, 0..128 + 250);
+    assert!(first.clean_pages() >= 250 && clusters.used_clusters() == 4);
+    // One cluster is not free: the batch that was open.
+    swap_out_noise(&mut first, 1000..1128 + 180);
+    assert_eq!((first.take_outgoing().refused, first.clean_pages()), (None, 0));
+
+    // It keeps none for a while, but later on, and gives them up as well when a relative needs room.
+    (1000..1308).for_each(|page| first.forget(page));
+    for _ in 0..50 {
+        (0..300).for_each(|page| first.forget(page));
+        swap_out_noise(&mut first, 0..300);
+        bring_in_clean(&mut first, 0..300);
+    }
+    assert!(first.clean_pages() > 0);
+    let mut second = cache_in(clusters, CodecId::Copy, 4 * MIB);
+    swap_out_noise(&mut second, 0..128 + 200);
+    assert_eq!(second.take_outgoing().refused, Some(SpillError::Full));
+    first.heed_relatives();
+    assert_eq!(first.clean_pages(), 0);
+}
+
 /// Pages that come and go at random leave holes in every cluster: the store does not grow for them.
 #[test]
 fn a_store_with_holes_is_used_again() {
@@ -486,9 +567,7 @@ fn a_full_store_with_holes_takes_more() {
 /// cervera's store looks as large as was set, and takes no more pages then (3.2, 3.6).
 #[test]
 fn a_virtual_store_has_an_end() {
-    let words = Clusters::words_for(6 * CLUSTER_BYTES as u64);
-    let words: &'static [AtomicU64] = Box::leak((0..words).map(|_| AtomicU64::new(0)).collect());
-    let clusters = Clusters::new(words);
+    let clusters = clusters(6);
     let store = Store { blocks: Memory::default(), clusters };
     let mut design = model::design(DesignId::Cervera, CodecId::Lz4);
     design.virtual_percent = Some(50);
@@ -508,7 +587,7 @@ fn a_virtual_store_has_an_end() {
     for number in 0..1000 {
         let page = Content { kind: 2, seed: number }.page();
         let mut came = [Page::ZERO];
-        cache.swap_in(number, &mut came).expect("in the cache");
+        cache.swap_in(number, &mut came, false).expect("in the cache");
         assert!(came[0].0 == page.0, "page {number}");
     }
 }

@@ -11,6 +11,7 @@ use zpager_sys::{Errno, PAGE_BYTES, process};
 use zpager_wire::EventKind;
 
 use crate::account::count;
+use crate::copies::Keep;
 use crate::process::{BATCH_PAGES, Lift, Process};
 use crate::regions::Pages;
 use crate::spares::Way;
@@ -25,8 +26,14 @@ const ENOMEM: Errno = Errno(12);
 const EEXIST: Errno = Errno(17);
 
 impl Process {
-    /// Serves a fault at `address`; false when that is not managed memory.
-    pub(crate) fn serve_fault(&mut self, thread: &mut Thread, address: usize) -> bool {
+    /// Serves a fault at `address`; false when that is not managed memory. With `is_write` the page
+    /// is about to be written.
+    pub(crate) fn serve_fault(
+        &mut self,
+        thread: &mut Thread,
+        address: usize,
+        is_write: bool,
+    ) -> bool {
         let page = (address / PAGE_BYTES) as u64;
         let Some(region) = self.regions.find(page) else { return false };
         let entry = self.engine.cache.index.get(page);
@@ -36,8 +43,12 @@ impl Process {
                 self.publish();
                 return true;
             }
+            if is_write && entry.is_protected() {
+                self.serve_write_to_clean(page);
+                return true;
+            }
             // Another thread was faster, or a page that is to be lifted by copying was written.
-            if self.lift == Lift::Copy {
+            if self.lift == Lift::Copy && !entry.is_protected() {
                 let _ = self.uffd.write_protect((page as usize) * PAGE_BYTES, PAGE_BYTES, false);
             }
             if self.is_present(page) {
@@ -50,7 +61,9 @@ impl Process {
             None => self.engine.window(&mut thread.ahead, page, region.pages()),
             Some(_) => (page, 1),
         };
-        let brought = self.bring_in(first, most);
+        // What comes with a page that is about to be written will be, too.
+        let keep = if is_write { Keep::Nothing } else { Keep::Copies };
+        let brought = self.bring_in(first, most, keep);
         thread.ahead.fetched(first, brought);
         self.trim_buffers();
         count(&self.control.counters.prefetched_pages, brought.saturating_sub(1));
@@ -60,15 +73,15 @@ impl Process {
 
     /// Brings in pages from `page` on, all that are in the same case as the
     /// first and at most `most`; gives how many, at least one.
-    fn bring_in(&mut self, page: u64, most: usize) -> usize {
+    fn bring_in(&mut self, page: u64, most: usize, keep: Keep) -> usize {
         match self.recorder {
-            None => self.bring_in_run(page, most),
+            None => self.bring_in_run(page, most, keep),
             Some(_) => self.bring_in_recorded(page),
         }
     }
 
     /// [`Process::bring_in`] of a run that is not recorded.
-    pub(crate) fn bring_in_run(&mut self, page: u64, most: usize) -> usize {
+    pub(crate) fn bring_in_run(&mut self, page: u64, most: usize, keep: Keep) -> usize {
         let Run { pages, is_fresh } = self.engine.run(page, most);
         if is_fresh {
             self.make_room(pages);
@@ -76,7 +89,7 @@ impl Process {
         }
         let began = self.engine.fault_began(ticks());
         let way = self.make_way(page, pages);
-        self.bring_in_swapped(page, pages, way, began)
+        self.bring_in_swapped(page, pages, (way, keep), began)
     }
 
     fn bring_in_fresh(&mut self, page: u64, pages: usize) -> usize {
@@ -86,7 +99,13 @@ impl Process {
     }
 
     /// `began` is [`zpager_cache::Engine::fault_began`] of the fault.
-    fn bring_in_swapped(&mut self, page: u64, pages: usize, way: Way, began: u64) -> usize {
+    fn bring_in_swapped(
+        &mut self,
+        page: u64,
+        pages: usize,
+        (way, keep): (Way, Keep),
+        began: u64,
+    ) -> usize {
         let incoming = match way {
             Way::Spares => self.last_spares(pages),
             Way::Copy => {
@@ -95,7 +114,7 @@ impl Process {
             }
         };
         let asked = ticks();
-        let came = match self.engine.swap_in(page, incoming) {
+        let came = match self.engine.swap_in(page, incoming, keep == Keep::Copies) {
             Ok(came) => came,
             Err(lost) => self.end_for(lost, page),
         };
@@ -121,7 +140,7 @@ impl Process {
     }
 
     /// Puts copies of the pages from `source` on in at `page`, as many as there are `heats`, and
-    /// notes them as resident and as hot.
+    /// notes them as resident and as hot. Those that are still in the store are write-protected.
     pub(crate) fn put(&mut self, page: u64, source: *const u8, heats: &[u8]) {
         let pages = heats.len();
         let mut done = 0;
@@ -129,9 +148,11 @@ impl Process {
         let mut most = pages;
         while done < pages {
             let target = (page as usize + done) * PAGE_BYTES;
-            let bytes = (pages - done).min(most) * PAGE_BYTES;
+            let (alike, protect) = self.kept_alike(page + done as u64, (pages - done).min(most));
+            let bytes = alike * PAGE_BYTES;
             // SAFETY: the source holds that many pages, which are what the program must find there.
-            let outcome = unsafe { self.uffd.copy(target, source.add(done * PAGE_BYTES), bytes) };
+            let outcome =
+                unsafe { self.uffd.copy(target, source.add(done * PAGE_BYTES), bytes, protect) };
             let step = match outcome {
                 Ok(copied) => copied / PAGE_BYTES,
                 // There already: memory that the kernel mapped before it was managed. What was away
@@ -144,6 +165,7 @@ impl Process {
                 }
                 // Not mapped at all: nobody can want the page.
                 Err(ENOENT) => {
+                    self.engine.cache.forget(page + done as u64);
                     done += 1;
                     continue;
                 }
@@ -168,7 +190,7 @@ impl Process {
     }
 
     /// Brings every page of `pages` in that is managed and not there.
-    pub(crate) fn make_resident(&mut self, pages: Pages) {
+    pub(crate) fn make_resident(&mut self, pages: Pages, keep: Keep) {
         let mut from = pages.start;
         while let Some(part) = self.regions.first_part(&(from..pages.end)) {
             let mut page = part.start;
@@ -176,7 +198,7 @@ impl Process {
                 if self.engine.cache.index.get(page).is_resident() {
                     page += 1;
                 } else {
-                    page += self.bring_in(page, (part.end - page) as usize) as u64;
+                    page += self.bring_in(page, (part.end - page) as usize, keep) as u64;
                 }
             }
             from = part.end;

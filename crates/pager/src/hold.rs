@@ -6,6 +6,7 @@
 
 use zpager_sys::PAGE_BYTES;
 
+use crate::copies::Keep;
 use crate::process::Process;
 use crate::regions::Pages;
 use crate::threads::Thread;
@@ -30,7 +31,7 @@ impl Process {
         let pages = pages_of(address, bytes);
         // A thread that holds more than a call can name keeps the rest by chance only.
         let _ = thread.hold(pages.clone());
-        self.make_resident(pages.clone());
+        self.make_resident(pages.clone(), Keep::Nothing);
         self.make_own(&pages);
     }
 
@@ -39,14 +40,14 @@ impl Process {
         if self.is_managed(address, bytes) {
             let pages = pages_of(address, bytes);
             let _ = thread.hold(pages.clone());
-            self.make_resident(pages);
+            self.make_resident(pages, Keep::Copies);
         }
     }
 
     /// Copies `out.len()` bytes of the program's memory, which may be absent or not mapped.
     pub(crate) fn peek(&mut self, address: usize, out: &mut [u8]) -> bool {
         if self.is_managed(address, out.len()) {
-            self.make_resident(pages_of(address, out.len()));
+            self.make_resident(pages_of(address, out.len()), Keep::Copies);
         }
         zpager_sys::process::peek(address, out).is_ok()
     }

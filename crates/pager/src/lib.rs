@@ -13,6 +13,7 @@ mod account;
 mod assembly;
 mod blocks;
 mod calls;
+mod copies;
 mod fault;
 mod hold;
 mod maps;

@@ -27,6 +27,7 @@ use zpager_sys::mapping::Mapping;
 use zpager_sys::{Errno, PAGE_BYTES, process};
 use zpager_wire::{Contents, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
 
+use crate::copies::Keep;
 use crate::process::Process;
 use crate::regions::Pages;
 use crate::start::open_descriptor;
@@ -266,7 +267,7 @@ impl Process {
     pub(crate) fn bring_in_recorded(&mut self, page: u64) -> usize {
         self.narrow_window();
         let is_fresh = self.engine.cache.index.get(page).is_absent();
-        let pages = self.bring_in_run(page, 1);
+        let pages = self.bring_in_run(page, 1, Keep::Nothing);
         let contents = if is_fresh { &self.zeros } else { &self.incoming };
         let contents = &Self::pages_of(contents)[0];
         if self.engine.cache.index.get(page).is_resident()

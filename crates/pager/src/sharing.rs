@@ -19,7 +19,7 @@
 //!
 //! Invariants, under the lock:
 //! - a resident page whose entry names a frame is write-protected; one without is
-//!   not, unless it is being lifted by copying. A page that the kernel may write for
+//!   not, unless it is being lifted by copying or is clean ([`crate::copies`]). A page that the kernel may write for
 //!   a thread's call is in no frame;
 //! - `resident_pages` + `shared_pages` are the resident pages of the index;
 //! - the sum of the run's frames with holders is `Usage::shared_bytes`, less the
@@ -182,9 +182,8 @@ impl Process {
     /// The first page of `pages` that is in a frame.
     fn next_shared(&self, pages: Pages) -> Option<(u64, Frame)> {
         let mut from = pages.start;
-        while let Some((page, _, frame, _)) = self.engine.cache.index.next_resident(from, pages.end)
-        {
-            if let Some(frame) = Frame::from_raw(frame) {
+        while let Some((page, entry)) = self.engine.cache.index.next_resident(from, pages.end) {
+            if let Some(frame) = Frame::from_raw(entry.frame()) {
                 return Some((page, frame));
             }
             from = page + 1;
@@ -257,10 +256,10 @@ impl Process {
 
     fn share_part(&mut self, region: &Region, protected: bool) {
         let mut from = region.start;
-        while let Some((page, turn, frame, heat)) =
-            self.engine.cache.index.next_resident(from, region.end)
-        {
+        while let Some((page, entry)) = self.engine.cache.index.next_resident(from, region.end) {
             from = page + 1;
+            let State::Resident { turn, frame } = entry.state() else { continue };
+            let heat = entry.history().heat;
             if !protected && !self.protect_page(page, true) {
                 continue;
             }
@@ -321,11 +320,9 @@ impl Process {
         }
         let protected = self.protect_region(region, true);
         let mut from = region.start;
-        while let Some((page, _, frame, _)) =
-            self.engine.cache.index.next_resident(from, region.end)
-        {
+        while let Some((page, entry)) = self.engine.cache.index.next_resident(from, region.end) {
             from = page + 1;
-            match Frame::from_raw(frame) {
+            match Frame::from_raw(entry.frame()) {
                 None if protected => {
                     self.protect_page(page, false);
                 }
@@ -413,6 +410,7 @@ impl Process {
 
     /// Makes the pages of a range the process's own, as the kernel will write them.
     pub(crate) fn make_own(&mut self, pages: &Pages) {
+        self.end_copies(pages);
         if self.shared_pages == 0 {
             return;
         }

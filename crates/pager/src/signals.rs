@@ -134,10 +134,14 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
     }
 }
 
+/// The bit of a page fault's error code that says that it was a write.
+const FAULT_WRITE: usize = 1 << 1;
+
 /// Serves a fault; false when it is the program's own affair.
 fn serve(thread: &mut Thread, address: usize, context: &Context) -> bool {
     thread.let_go();
-    if Process::with(|process| process.serve_fault(thread, address)) == Some(true) {
+    let is_write = context.registers.error & FAULT_WRITE != 0;
+    if Process::with(|process| process.serve_fault(thread, address, is_write)) == Some(true) {
         thread.foreign_fault = (0, 0);
         return true;
     }

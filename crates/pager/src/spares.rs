@@ -106,7 +106,8 @@ impl Process {
     }
 
     /// Moves the first of the last `taken` spares to `page` and what follows it, as many as there are
-    /// `heats`, and notes them as resident and as hot. The others are given back.
+    /// `heats`, and notes them as resident and as hot. The others are given back. There are spares
+    /// only while the process has one thread, so that nobody writes a page before it is protected.
     pub(crate) fn put_spares(&mut self, page: u64, taken: usize, heats: &[u8]) {
         self.spare_pages -= taken;
         let source = self.staging.start() + self.spare_bytes();
@@ -118,6 +119,7 @@ impl Process {
             // Whatever the call says of it, what has left is there.
             _ => (0..heats.len()).take_while(|at| !is_there(source + at * PAGE_BYTES)).count(),
         };
+        self.protect_kept(page, moved);
         for (at, &heat) in heats[..moved].iter().enumerate() {
             self.note_resident(page + at as u64, heat);
         }

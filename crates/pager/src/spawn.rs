@@ -226,7 +226,8 @@ impl Process {
         // The child would have them too, and neither could move them.
         self.drop_spares(self.spare_pages);
         self.wait_for_room(CHILD_BYTES);
-        // From here to the fork no page may leave.
+        // From here to the fork no page may leave or come.
+        self.end_all_copies();
         self.flush_store();
         self.engine.cache.share_spilled();
         self.share_with_child();

@@ -325,7 +325,8 @@ impl Process {
                     self.forget(pages[done]..pages[done] + 1);
                     done += 1;
                 }
-                Err(EBUSY) if !broke_sharing => {
+                // A protected page is shared with nobody: it came after the last fork.
+                Err(EBUSY) if !broke_sharing && !self.is_protected(pages[done]) => {
                     break_sharing(source);
                     broke_sharing = true;
                 }
@@ -366,13 +367,16 @@ impl Process {
         // SAFETY: the source is resident, readable and cannot be written while the lock is held;
         // staging is empty there; after the copy its pages are dropped, and faults on them wait.
         let dropped = unsafe {
-            self.uffd.copy(target, source as *const u8, bytes).is_ok_and(|copied| copied == bytes)
+            self.uffd
+                .copy(target, source as *const u8, bytes, false)
+                .is_ok_and(|copied| copied == bytes)
                 && checked(nr::__NR_madvise, [source, bytes, nr::MADV_DONTNEED as usize]).is_ok()
         };
         if !dropped {
             // Locked memory, or none to copy to: it stays.
             self.staging.release(offset_bytes, bytes);
             if !is_shared {
+                self.end_copies(&(pages[0]..pages[0] + pages.len() as u64));
                 let _ = self.uffd.write_protect(source, bytes, false);
             }
             pages.iter().for_each(|&page| self.rejuvenate(page));
@@ -393,9 +397,13 @@ impl Process {
         let staging = &Self::pages_of(&self.staging)[self.spare_pages..];
         let counters = &self.control.counters;
         let mut departed = Departed::default();
+        let began = ticks();
         for (place, &page) in lifted.iter().enumerate() {
             let heat = self.engine.cache.index.get(page).history().heat;
             self.count_out(page);
+            if self.engine.drop_clean(page, &mut departed) {
+                continue;
+            }
             let mut placed = self.engine.swap_out(page, &staging[place], &mut departed);
             if placed == Placed::NoRoom && self.spill() {
                 placed = self.engine.swap_out(page, &staging[place], &mut departed);
@@ -408,7 +416,9 @@ impl Process {
                 self.record_left(page, &staging[place]);
             }
         }
+        self.engine.left(&departed, ticks().wrapping_sub(began));
         count(&counters.swapped_out_pages, departed.pages);
+        count(&counters.clean_drops, departed.clean);
         count(&counters.same_filled_pages, departed.same_filled);
         count(&counters.incompressible_pages, departed.incompressible);
         count(&counters.original_bytes, departed.compressed * PAGE_BYTES);
@@ -428,6 +438,7 @@ impl Process {
             turns += 1;
         }
         self.give_spares(bytes);
+        self.engine.cache.heed_relatives();
         self.slot.give_back.store(0, Relaxed);
     }
 }

@@ -8,6 +8,7 @@
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{PAGE_BYTES, pagemap};
 
+use crate::copies::Keep;
 use crate::hold::pages_of;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
@@ -104,6 +105,7 @@ impl Process {
             let part = part.pages();
             self.threads.kept = part.clone();
             self.bring_in_known(part.clone());
+            self.end_copies(&part);
             let (start, bytes) = bytes_of(&part);
             if self.regions.remove(part.clone()) {
                 self.uffd.unregister(start, bytes);
@@ -119,7 +121,7 @@ impl Process {
         let mut from = pages.start;
         while let Some(page) = self.engine.cache.index.next_known(from, pages.end) {
             if !self.engine.cache.index.get(page).is_resident() {
-                self.make_resident(page..page + 1);
+                self.make_resident(page..page + 1, Keep::Nothing);
             }
             from = page + 1;
         }

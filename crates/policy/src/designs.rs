@@ -139,6 +139,9 @@ pub enum CleanPages {
     Compressed,
     /// It is compressed while that is found worth while, and dropped otherwise.
     Switched(Evidence),
+    /// It is dropped. One that comes back stays in the store until it is written, where that pays
+    /// ([`Copies`](crate::Copies)).
+    Kept,
 }
 
 /// Names of choices, and what they mean.
@@ -195,6 +198,7 @@ words!(ReadPath {
 words!(CleanPages {
     CleanPages::Compressed => "as others", "compressed as any other";
     CleanPages::Switched(_) => "switched", "dropped while they do not come back; no page of a program is clean here";
+    CleanPages::Kept => "kept", "left in the store until written, and dropped";
 });
 
 /// What a design is made of, with the values that were set.
@@ -349,7 +353,7 @@ fn default(settings: &Settings) -> Design {
         virtual_percent: None,
         read_path: ReadPath::Ahead,
         read_ahead_pages: settings.number(Key::DefaultReadAhead),
-        clean_pages: CleanPages::Compressed,
+        clean_pages: CleanPages::Kept,
     }
 }
 

@@ -188,7 +188,7 @@ impl<'a> Compressed<'a> {
         self.incoming_pages_max = self.incoming_pages_max.max(pages);
         let asked_ns = self.now_ns();
         let incoming = &mut self.incoming[..pages];
-        let came = self.engine.swap_in(first, incoming).map_err(|_| Lost { page: first })?;
+        let came = self.engine.swap_in(first, incoming, false).map_err(|_| Lost { page: first })?;
         let coding_ns = incoming.iter().map(LengthsPage::take_coding_ns).sum::<u64>();
         let read_ns = self.now_ns() - asked_ns;
         self.outcome.ledger.coding_ns += coding_ns;

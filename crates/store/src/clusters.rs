@@ -41,16 +41,17 @@ const GENERATION_SHIFT: u32 = 32;
 const GENERATION_MAX: u64 = u64::MAX >> GENERATION_SHIFT;
 
 /// Words before the clusters'.
-const HEAD_WORDS: usize = 2;
+const HEAD_WORDS: usize = 3;
 
 /// The clusters of one store.
 ///
 /// The first word is a hint: no cluster below it is likely to be free. The second counts the free
-/// clusters that have kept their blocks.
+/// clusters that have kept their blocks, the third how often one was wanted and none was free.
 #[derive(Debug, Clone, Copy)]
 pub struct Clusters<'a> {
     hint: &'a AtomicU64,
     kept: &'a AtomicU64,
+    wanted: &'a AtomicU64,
     words: &'a [AtomicU64],
     moved: &'a [AtomicU64],
     seal: Seal<'a>,
@@ -67,14 +68,14 @@ impl<'a> Clusters<'a> {
         HEAD_WORDS + 2 * (bytes / CLUSTER_BYTES as u64) as usize
     }
 
-    /// A store described by `words`, at least two, which were zero when the run began and are
+    /// A store described by `words`, at least three, which were zero when the run began and are
     /// shared by all processes of the run. Its records have checksums.
     pub fn new(words: &'a [AtomicU64]) -> Self {
-        let ([hint, kept], words) =
+        let ([hint, kept, wanted], words) =
             words.split_first_chunk().expect("the words before the clusters'");
         let (words, moved) = words.split_at(words.len() / 2);
         debug_assert!(words.len() as u64 <= Place::STORE_BYTES_MAX / CLUSTER_BYTES as u64);
-        Self { hint, kept, words, moved, seal: Seal::Checksum }
+        Self { hint, kept, wanted, words, moved, seal: Seal::Checksum }
     }
 
     /// The same with records of this seal, which is that of every process.
@@ -107,6 +108,17 @@ impl<'a> Clusters<'a> {
         let next = cluster as u64 + 1;
         let _ = self.hint.compare_exchange(hint, next, Ordering::Relaxed, Ordering::Relaxed);
         Some(cluster as u32)
+    }
+
+    /// Tells the processes that have records here without need that a cluster was wanted and none
+    /// was free.
+    pub fn want(&self) {
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A number that changes with each [`Clusters::want`].
+    pub fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// Takes a free cluster of this range, as [`Clusters::claim`] does.

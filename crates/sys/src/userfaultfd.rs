@@ -22,6 +22,8 @@ const UFFDIO_COPY: usize = 0xc028_aa03;
 const UFFDIO_MOVE: usize = 0xc028_aa05;
 const UFFDIO_WRITEPROTECT: usize = 0xc018_aa06;
 const MOVE_BIT: u32 = 5;
+/// Put copies in write-protected.
+const COPY_WRITE_PROTECT: u64 = 1 << 1;
 
 /// One userfaultfd of this process.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +78,7 @@ impl Userfaultfd {
         let _ = unsafe { self.ioctl(UFFDIO_UNREGISTER, argument.as_mut_ptr()) };
     }
 
-    /// Puts copies of `bytes` from `source` in as the absent pages at `target`.
+    /// Puts copies of `bytes` from `source` in as the absent pages at `target`, write-protected or not.
     /// Gives how many bytes were put in before the first page that was there already or could not be put.
     ///
     /// # Errors
@@ -89,8 +91,10 @@ impl Userfaultfd {
         target: usize,
         source: *const u8,
         bytes: usize,
+        protect: bool,
     ) -> Result<usize, Errno> {
-        let mut argument = [target as u64, source as u64, bytes as u64, 0, 0];
+        let mode = if protect { COPY_WRITE_PROTECT } else { 0 };
+        let mut argument = [target as u64, source as u64, bytes as u64, mode, 0];
         // SAFETY: the struct uffdio_copy is five words; the caller's promise.
         let outcome = unsafe { self.ioctl(UFFDIO_COPY, argument.as_mut_ptr()) };
         partial(outcome, argument[4] as i64, bytes)

@@ -46,6 +46,10 @@ pub struct Counters {
     pub store_file_bytes: AtomicU64,
     /// Pages that left RAM for the store.
     pub spilled_pages: AtomicU64,
+    /// Pages that left RAM without a write, as they were in the store already.
+    pub clean_drops: AtomicU64,
+    /// Faults on a page that was in the store as it was, and is written.
+    pub clean_faults: AtomicU64,
     /// Processes that were managed at some time.
     pub managed_processes: AtomicU64,
 }

@@ -7,7 +7,8 @@
 //!
 //! It is done when the store would have to grow although less than half of what
 //! this process holds of it is alive. Clusters in which a relative holds records
-//! are left alone: they would not become free.
+//! are left alone: they would not become free. Copies of clean pages are not worth a move: those in
+//! the emptiest clusters are given up.
 //!
 //! A store that is full has no cluster to gather into. What is alive in its
 //! emptiest one goes back to the pool then, and the next spill has that cluster. It is
@@ -119,8 +120,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         if !self.writer.fits(size_of::<Page>()) {
             self.finish_batch()?;
         }
-        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
-        let batch = self.writer.open(store);
+        let batch = self.open_batch();
         if batch.is_some() && self.pause.is_of_full_store() {
             self.has_room_again();
             return Err(SpillError::Nothing);
@@ -175,12 +175,17 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             let mut at = 0;
             while let Some(page) = self.index.next_known(at, PAGE_NUMBER_END) {
                 at = page + 1;
-                if let State::Spilled { place, .. } = self.index.get(page).state()
-                    && self.held.is_marked(place.cluster())
-                    && self.waiting.end < FOUND_MAX
-                {
-                    found[self.waiting.end] = Found { place, page };
-                    self.waiting.end += 1;
+                match self.index.get(page).state() {
+                    State::Spilled { place, .. }
+                        if self.held.is_marked(place.cluster()) && self.waiting.end < FOUND_MAX =>
+                    {
+                        found[self.waiting.end] = Found { place, page };
+                        self.waiting.end += 1;
+                    }
+                    State::Clean { place, .. } if self.held.is_marked(place.cluster()) => {
+                        self.give_up(page);
+                    }
+                    _ => {}
                 }
             }
             found[..self.waiting.end].sort_unstable();

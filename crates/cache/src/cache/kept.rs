@@ -76,7 +76,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     ) -> Result<Seen, Lost> {
         reads.pages += 1;
         match self.index.get(number).state() {
-            State::Absent | State::Resident { .. } => Ok(Seen::Absent),
+            State::Absent | State::Resident { .. } | State::Clean { .. } => Ok(Seen::Absent),
             State::SameFilled { fill } => Ok(Seen::Filled(self.fills.value(fill))),
             State::Compressed { codec, len, handle } => {
                 self.has_coded = true;

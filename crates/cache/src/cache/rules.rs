@@ -1,6 +1,6 @@
 //! What a cache does by its design.
 
-use zpager_policy::{Design, DesignId, Leaving, PoolKind, ReadPath, StoreLayout};
+use zpager_policy::{CleanPages, Design, DesignId, Leaving, PoolKind, ReadPath, StoreLayout};
 use zpager_pool::{AnyPool, Buckets, Buffers, Cells, Handle, SizeClasses, Space, SpaceSource};
 use zpager_store::{BLOCK_BYTES, CLUSTER_BYTES};
 
@@ -28,6 +28,8 @@ pub(super) struct Rules {
     pub(super) gathers: bool,
     /// The cluster around a page is read with it.
     pub(super) reads_around: bool,
+    /// Pages that come back from the store may keep their copies there.
+    pub(super) keeps_copies: bool,
     /// Most pages that may be in the store, in percent of its blocks.
     pub(super) virtual_percent: Option<usize>,
 }
@@ -45,6 +47,7 @@ impl Rules {
             // A pool of fixed size may be shorter than a write that pays.
             write_bytes_min: if is_default { WRITE_BYTES_MIN } else { 1 },
             gathers: is_default,
+            keeps_copies: design.clean_pages == CleanPages::Kept,
             reads_around: design.read_path == ReadPath::Ahead,
             virtual_percent: design.virtual_percent,
         }

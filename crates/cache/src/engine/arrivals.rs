@@ -88,17 +88,24 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     }
 
     /// Brings back pages from `page` on into `pages`, at most [`BATCH_PAGES`]. They are in no tier
-    /// then; each becomes resident by [`Self::arrive`].
+    /// then, but that with `may_keep` some may still be in the store ([`Self::keeps_copy`]); each
+    /// becomes resident by [`Self::arrive`].
     ///
     /// # Errors
     /// As [`crate::Cache::swap_in`].
-    pub fn swap_in(&mut self, page: PageNumber, pages: &mut [C::Page]) -> Result<Came, Lost> {
+    pub fn swap_in(
+        &mut self,
+        page: PageNumber,
+        pages: &mut [C::Page],
+        may_keep: bool,
+    ) -> Result<Came, Lost> {
         let heats = self.heats(page, pages.len());
         let distance = self.sampler.distance(page);
         let state = self.cache.index.get(page).state();
         let is_raw = matches!(state, State::Spilled { codec: CodecId::Copy, .. });
         let list = self.cache.list(page);
-        let reads = self.cache.swap_in(page, pages)?;
+        let keep = may_keep && self.copies.keeps();
+        let reads = self.cache.swap_in(page, pages, keep)?;
         if let Some(list) = list {
             self.read_list(list);
         }

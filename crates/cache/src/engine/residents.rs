@@ -30,6 +30,8 @@ pub trait Leavers {
 struct View<'a, M: SpaceSource, L> {
     index: &'a Index<M>,
     leavers: &'a L,
+    /// The turn of the clock.
+    now: u16,
 }
 
 impl<M: SpaceSource, L: Leavers> Residents for View<'_, M, L> {
@@ -38,9 +40,10 @@ impl<M: SpaceSource, L: Leavers> Residents for View<'_, M, L> {
         let mut from = from;
         while let Some(range) = self.leavers.range(from) {
             from = from.max(range.start);
-            while let Some((page, mark, frame, heat)) = self.index.next_resident(from, range.end) {
-                match self.leavers.may_leave(page, frame) {
-                    Ok(()) => return Found::Page(page, Age { mark, heat }),
+            while let Some((page, entry)) = self.index.next_resident(from, range.end) {
+                let Some(mark) = entry.arrival(self.now) else { break };
+                match self.leavers.may_leave(page, entry.frame()) {
+                    Ok(()) => return Found::Page(page, Age { mark, heat: entry.history().heat }),
                     Err(next) => from = next,
                 }
             }
@@ -58,15 +61,22 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Chooses resident pages to leave, in ascending runs, and gives how many were written to
     /// `victims`.
     pub fn choose(&mut self, leavers: &impl Leavers, victims: &mut [PageNumber]) -> usize {
-        self.residents.take(&View { index: &self.cache.index, leavers }, victims)
+        let view = View { index: &self.cache.index, leavers, now: self.residents.mark() };
+        self.residents.take(&view, victims)
     }
 
-    /// Notes that a page which was absent or swapped in is resident, as hot as `heat` says. False
-    /// when it was noted before, or the index has no room; it stays where it is for good then.
+    /// Notes that a page which was absent or swapped in is resident, as hot as `heat` says. One that
+    /// [`Self::keeps_copy`] is clean: the caller has write-protected it. False when it was noted
+    /// before, or the index has no room; it stays where it is for good then.
     #[must_use]
     pub fn arrive(&mut self, page: PageNumber, heat: u8) -> bool {
-        if self.cache.index.get(page).is_resident() {
+        let before = self.cache.index.get(page);
+        if before.is_resident() {
             return false;
+        }
+        if let State::Spilled { .. } = before.state() {
+            self.cache.keep_copy(page, self.residents.mark());
+            return true;
         }
         let entry = Entry::new(State::Resident { turn: self.residents.mark(), frame: 0 });
         self.cache.index.set(page, entry.with_history(History { left: 0, heat }))
@@ -75,14 +85,24 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// A resident page in frame `frame` that was chosen cannot leave now: it is not chosen again
     /// for a while.
     pub fn rejuvenate(&mut self, page: PageNumber, frame: u32) {
-        self.enter(page, Entry::new(State::Resident { turn: self.residents.mark(), frame }));
+        let (before, turn) = (self.cache.index.get(page), self.residents.mark());
+        self.enter(
+            page,
+            match before.state() {
+                State::Clean { codec, place, .. } => {
+                    Entry::new(State::Clean { turn: turn as u8, codec, place })
+                }
+                _ => {
+                    let entry = Entry::new(State::Resident { turn, frame });
+                    entry.with_protection(before.is_protected())
+                }
+            },
+        );
     }
 
     /// Whether a page is resident and came in not long ago.
     pub(super) fn came_lately(&self, page: PageNumber) -> bool {
-        match self.cache.index.get(page).state() {
-            State::Resident { turn, .. } => self.residents.came_lately(turn),
-            _ => false,
-        }
+        let turn = self.cache.index.get(page).arrival(self.residents.mark());
+        turn.is_some_and(|turn| self.residents.came_lately(turn))
     }
 }

@@ -138,7 +138,8 @@ impl<C: Kept> Driver<C> {
 
     fn swap_in(&mut self, first: PageNumber, pages: usize, began: u64) -> usize {
         let mut incoming = vec![C::zero(); pages];
-        let came = self.engine.swap_in(first, &mut incoming).expect("the store does not fail");
+        let came =
+            self.engine.swap_in(first, &mut incoming, false).expect("the store does not fail");
         let read_ticks = u64::from(came.reads.reads) * READ_TICKS;
         self.now_ticks += read_ticks;
         if came.is_from_store() {

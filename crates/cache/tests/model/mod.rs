@@ -2,7 +2,7 @@
 //!
 //! The map knows what every page holds; the cache is right when each page that comes back holds
 //! just that, when an error is reported only after the store failed, and when the references in
-//! the store are those of the spilled pages of all processes. A step is four bytes, so that a
+//! the store are those of the spilled and the clean pages of all processes. A step is four bytes, so that a
 //! property test and a fuzzer drive the same model.
 //!
 //! A process is a bitwise copy of a cache with a copy of its memory, as after fork(2).
@@ -211,6 +211,15 @@ pub(crate) fn cleanings() -> u64 {
     CLEANINGS.load(Ordering::Relaxed)
 }
 
+/// Pages that left by their copies.
+static DROPS: AtomicU64 = AtomicU64::new(0);
+
+/// Pages that left by their copies, in all runs.
+#[allow(dead_code)] // Not asked by the fuzzer.
+pub(crate) fn drops() -> u64 {
+    DROPS.load(Ordering::Relaxed)
+}
+
 /// What a page holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Content {
@@ -266,8 +275,12 @@ pub(crate) fn design(id: DesignId, codec: CodecId) -> Design {
 pub(crate) enum Step {
     /// Pages that are resident or absent go out, with contents of one kind.
     SwapOut { from: u64, count: u64, kind: u8 },
-    /// A run comes back.
-    SwapIn { from: u64, count: usize },
+    /// A run comes back; with `keep` what was in the store may be there still.
+    SwapIn { from: u64, count: usize, keep: bool },
+    /// Pages that were not written since they came back leave, those in the store by their copies.
+    DropClean { from: u64, count: u64 },
+    /// The program writes such pages.
+    Write { from: u64, count: u64 },
     /// The program drops pages.
     Forget { from: u64, count: u64 },
     /// Pages are moved to where there are none.
@@ -289,15 +302,17 @@ impl Step {
     pub(crate) fn from_bytes([choice, from, count, kind]: [u8; 4]) -> Self {
         let at = u64::from(from) * 2 + u64::from(kind >> 7);
         let few = u64::from(count) % 64 + 1;
-        match choice % 32 {
+        match choice % 38 {
             0..12 => Step::SwapOut { from: at, count: few, kind: kind & 0x7f },
-            12..18 => Step::SwapIn { from: at, count: few as usize },
+            12..18 => Step::SwapIn { from: at, count: few as usize, keep: choice % 38 >= 14 },
             18..21 => Step::Forget { from: at, count: few },
             21..23 => Step::Rename { from: at, to: u64::from(kind) * 2, count: few % 16 + 1 },
             23..27 => Step::Spill,
             27 => Step::Flush,
             28 => Step::Fork,
             29..31 => Step::Switch,
+            31..35 => Step::DropClean { from: at, count: few },
+            35..37 => Step::Write { from: at, count: few },
             _ => Step::Exit,
         }
     }
@@ -331,11 +346,15 @@ struct Process<'m> {
     lost_pages: &'m Cell<u64>,
     /// The pages that are not resident.
     out: BTreeMap<PageNumber, Content>,
+    /// The resident pages that nobody has written since they came from the store.
+    unwritten: BTreeMap<PageNumber, Content>,
 }
 
 impl<'m> Process<'m> {
     /// A copy that runs in a copied memory, with references of its own.
     fn fork(&mut self, memories: &Memories) -> Self {
+        self.write(0..PageNumber::MAX);
+        self.cache.end_protection();
         self.flush();
         self.cache.share_spilled();
         let memory = memories.fork();
@@ -343,7 +362,17 @@ impl<'m> Process<'m> {
         // process that runs; dropping either copy frees nothing.
         let cache = Box::new(unsafe { ptr::read(&raw const *self.cache) });
         let Process { design, blocks, seal, lost_pages, .. } = *self;
-        Process { memory, design, cache, blocks, seal, lost_pages, out: self.out.clone() }
+        let unwritten = BTreeMap::new();
+        Process {
+            memory,
+            design,
+            cache,
+            blocks,
+            seal,
+            lost_pages,
+            out: self.out.clone(),
+            unwritten,
+        }
     }
 
     fn flush(&mut self) {
@@ -372,7 +401,13 @@ impl<'m> Process<'m> {
         if self.out.contains_key(&number) {
             return;
         }
-        assert!(self.cache.index.set(number, Entry::new(State::Resident { turn: 7, frame: 0 })));
+        let unwritten = self.unwritten.remove(&number);
+        // One that is clean may go this way, too.
+        if unwritten.is_none() {
+            let resident = Entry::new(State::Resident { turn: 7, frame: 0 });
+            assert!(self.cache.index.set(number, resident));
+        }
+        let content = unwritten.unwrap_or(content);
         let page = content.page();
         let state = |process: &Self| process.cache.index.get(number).state();
         match self.cache.swap_out(number, &page) {
@@ -398,15 +433,18 @@ impl<'m> Process<'m> {
         self.out.insert(number, content);
     }
 
-    fn swap_in(&mut self, first: PageNumber, count: usize) {
+    fn swap_in(&mut self, first: PageNumber, count: usize, keep: bool) {
         let mut pages = vec![Content { kind: 3, seed: 99 }.page(); count];
         let spilled_before = self.spilled_pages();
-        match self.cache.swap_in(first, &mut pages) {
+        match self.cache.swap_in(first, &mut pages, keep) {
             Ok(reads) => {
                 for (number, page) in (first..).zip(&pages[..reads.pages]) {
                     let content = self.out.remove(&number).expect("a page that was resident");
                     assert!(page.0 == content.page().0, "page {number} came back as another");
-                    assert!(self.cache.index.get(number).is_absent());
+                    if !self.cache.index.get(number).is_absent() {
+                        assert!(keep && self.design.id == DesignId::Default);
+                        self.keep(number, content);
+                    }
                 }
                 let next = first + reads.pages as u64;
                 let ended = reads.pages == count || !self.out.contains_key(&next);
@@ -425,10 +463,51 @@ impl<'m> Process<'m> {
         }
     }
 
+    /// A page that came back is in the store still. Now and then it cannot be write-protected.
+    fn keep(&mut self, number: PageNumber, content: Content) {
+        assert!(matches!(self.cache.index.get(number).state(), State::Spilled { .. }));
+        if content.seed % 8 == 0 {
+            return self.cache.forget(number);
+        }
+        self.cache.keep_copy(number, 7);
+        self.unwritten.insert(number, content);
+    }
+
+    fn drop_clean(&mut self, range: Range<PageNumber>) {
+        let pages: Vec<_> = self.unwritten.range(range).map(|(&page, &was)| (page, was)).collect();
+        for (number, content) in pages {
+            let is_clean = self.is_clean(number);
+            if self.cache.drop_clean(number) {
+                assert!(is_clean);
+                DROPS.fetch_add(1, Ordering::Relaxed);
+                self.unwritten.remove(&number);
+                self.out.insert(number, content);
+            } else {
+                assert!(!is_clean || self.faulty(), "page {number} is clean and stays");
+                self.swap_out(number, content);
+            }
+        }
+    }
+
+    fn is_clean(&self, number: PageNumber) -> bool {
+        matches!(self.cache.index.get(number).state(), State::Clean { .. })
+    }
+
+    fn write(&mut self, range: Range<PageNumber>) {
+        let pages: Vec<PageNumber> = self.unwritten.range(range).map(|(&page, _)| page).collect();
+        for number in pages {
+            assert_eq!(self.is_clean(number), self.cache.written(number));
+            let entry = self.cache.index.get(number);
+            assert!(entry.is_resident() && !entry.is_protected());
+            self.unwritten.remove(&number);
+        }
+    }
+
     fn forget(&mut self, range: Range<PageNumber>) {
         for number in range.clone() {
             self.cache.forget(number);
             self.out.remove(&number);
+            self.unwritten.remove(&number);
         }
         self.cache.index.release_absent(range.start, range.end);
     }
@@ -438,8 +517,10 @@ impl<'m> Process<'m> {
             return;
         }
         assert!(self.cache.rename(from, to));
-        if let Some(content) = self.out.remove(&from) {
-            self.out.insert(to, content);
+        for pages in [&mut self.out, &mut self.unwritten] {
+            if let Some(content) = pages.remove(&from) {
+                pages.insert(to, content);
+            }
         }
     }
 
@@ -539,7 +620,9 @@ impl<'m> Process<'m> {
         let (mut payload_bytes, mut raw_bytes) = (0, 0);
         for (&number, entry) in self.out.keys().zip(self.entries()) {
             match entry.state() {
-                State::Absent | State::Resident { .. } => panic!("page {number} is in no tier"),
+                State::Absent | State::Resident { .. } | State::Clean { .. } => {
+                    panic!("page {number} is in no tier")
+                }
                 State::SameFilled { .. } => {}
                 State::Compressed { codec, len, .. } => {
                     payload_bytes += len;
@@ -550,6 +633,17 @@ impl<'m> Process<'m> {
                 }
             }
         }
+        let mut clean = 0;
+        for &number in self.unwritten.keys() {
+            let entry = self.cache.index.get(number);
+            assert!(entry.is_resident() && entry.is_protected(), "page {number}");
+            if let State::Clean { place, .. } = entry.state() {
+                *references.entry(place.cluster()).or_default() += 1;
+                clean += 1;
+            }
+        }
+        assert_eq!(self.cache.clean_pages(), clean);
+        assert!(self.unwritten.is_empty() || self.cache.has_protected());
         for cluster in self.cache.unwritten_clusters() {
             *references.entry(cluster).or_default() += 1;
         }
@@ -586,7 +680,11 @@ impl Model<'_> {
                     process.swap_out(page, Content { kind, seed: (number << 10) | (page % 1000) });
                 }
             }
-            Step::SwapIn { from, count } => process.swap_in(FIRST_PAGE + from, count),
+            Step::SwapIn { from, count, keep } => {
+                process.swap_in(FIRST_PAGE + from, count, keep);
+            }
+            Step::DropClean { from, count } => process.drop_clean(range(from, count)),
+            Step::Write { from, count } => process.write(range(from, count)),
             Step::Forget { from, count } => process.forget(range(from, count)),
             Step::Rename { from, to, count } => {
                 for (from, to) in range(from, count).zip(range(to, count)) {
@@ -639,8 +737,9 @@ impl Model<'_> {
             self.run(process);
             let process = &mut self.processes[process];
             while let Some(&first) = process.out.keys().next() {
-                process.swap_in(first, 64);
+                process.swap_in(first, 64, false);
             }
+            process.write(0..PageNumber::MAX);
             // With none of its records left there is nothing to write any more, but for what could not
             // be written before a fork and is the relative's too.
             let tries = (1..=FLUSHES_MAX).find(|_| process.cache.flush().is_ok());
@@ -686,9 +785,10 @@ pub(crate) fn run_on(
     let cache = Cache::new(&memories, &design, setting.pool_bytes_max, Some(store));
     let mut cache = Box::new(cache.expect("heap"));
     cache.note_references(take_table());
-    let (seal, out) = (clusters.seal(), BTreeMap::new());
+    let (seal, lost_pages) = (clusters.seal(), &lost_pages);
+    let (out, unwritten) = (BTreeMap::new(), BTreeMap::new());
     let first =
-        Process { memory: 0, design, cache, blocks: &blocks, seal, lost_pages: &lost_pages, out };
+        Process { memory: 0, design, cache, blocks: &blocks, seal, lost_pages, out, unwritten };
     let processes = vec![first];
     let mut model = Model { memories: &memories, clusters, processes, running: 0, forked: false };
     for (number, step) in (1..).zip(steps) {

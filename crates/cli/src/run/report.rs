@@ -107,6 +107,7 @@ struct Faults {
     fresh: u64,
     compressed: u64,
     spilled: u64,
+    clean: u64,
 }
 
 /// What the store did; `remote_` is of a server alone.
@@ -117,6 +118,7 @@ struct Store {
     read_bytes: u64,
     writes: u64,
     reads: u64,
+    clean_drops: u64,
     file_bytes: u64,
     /// What is in the file at its fullest, as pages, to what it took there.
     capacity_gain: f64,
@@ -162,6 +164,7 @@ impl Statistics {
                 fresh: value(&counters.fresh_faults),
                 compressed: value(&counters.compressed_faults),
                 spilled: value(&counters.spilled_faults),
+                clean: value(&counters.clean_faults),
             },
             dispatched_calls: value(&counters.dispatched_calls),
             original_bytes: value(&counters.original_bytes),
@@ -172,6 +175,7 @@ impl Statistics {
                 read_bytes: value(&counters.store_read_bytes),
                 writes: value(&counters.store_writes),
                 reads: value(&counters.store_reads),
+                clean_drops: value(&counters.clean_drops),
                 file_bytes: value(&counters.store_file_bytes),
                 capacity_gain: capacity_gain(
                     value(&usage.peak_stored_pages),

@@ -9,6 +9,7 @@ use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, mapping};
 
 use super::Outcome;
+use crate::copies::Keep;
 use crate::hold::pages_of;
 use crate::maps;
 use crate::process::Process;
@@ -120,6 +121,7 @@ impl Process {
         }
         let is_managed = self.regions.overlaps(&from);
         if is_managed {
+            self.end_copies(&from);
             self.keep_apart(old, old_bytes, true);
         }
         let result = self.make(nr::__NR_mremap, arguments);
@@ -202,8 +204,9 @@ impl Process {
         if mapping::meets_own(start, bytes) {
             return Outcome::Done(ENOMEM.as_result());
         }
-        let result = self.make(number, arguments);
         let pages = pages_of(start, page_end(bytes));
+        self.end_copies(&pages);
+        let result = self.make(number, arguments);
         if result.is_ok() {
             self.regions.protect(pages, (protection & PROTECTION_MASK) as u32);
         } else {
@@ -325,7 +328,7 @@ impl Process {
             self.hold(thread, start, bytes);
             return Outcome::GoOn;
         }
-        self.make_resident(pages_of(start, bytes));
+        self.make_resident(pages_of(start, bytes), Keep::Nothing);
         Outcome::Done(0)
     }
 

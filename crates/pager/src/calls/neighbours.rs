@@ -19,6 +19,7 @@ use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{PAGE_BYTES, process, signal};
 use zpager_wire::{BRING_IN, ProcessSlot, Request};
 
+use crate::copies::Keep;
 use crate::hold::pages_of;
 use crate::process::Process;
 use crate::threads::Thread;
@@ -156,7 +157,9 @@ impl Process {
         let (start, bytes) = (request.start.load(Relaxed), request.bytes.load(Relaxed));
         let pages = pages_of(start as usize, (bytes as usize).min(ASKED_BYTES_MAX));
         thread.lend(pages.clone());
-        self.make_resident(pages);
+        // It may be there to be written.
+        self.make_resident(pages.clone(), Keep::Nothing);
+        self.make_own(&pages);
         self.publish();
         // Who asked may have given up.
         let served = state & !PHASES | SERVED;

@@ -1,0 +1,42 @@
+//! Clean copies: which are kept, and what becomes of them.
+
+use zpager_pool::SpaceSource;
+use zpager_store::Blocks;
+
+use super::{Departed, Engine};
+use crate::coder::Coder;
+use crate::entry::{PageNumber, State};
+
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
+    /// Whether a page that came back by [`Self::swap_in`] and has not arrived is still in the store:
+    /// it is to be write-protected, or else forgotten, before it arrives.
+    pub fn keeps_copy(&self, page: PageNumber) -> bool {
+        matches!(self.cache.index.get(page).state(), State::Spilled { .. })
+    }
+
+    /// Has a page that leaves be in the store alone, if it is there as it is, and adds it to
+    /// `departed`; false where it is not.
+    pub fn drop_clean(&mut self, page: PageNumber, departed: &mut Departed) -> bool {
+        let dropped = self.cache.drop_clean(page);
+        if dropped {
+            departed.pages += 1;
+            departed.clean += 1;
+            self.copies.dropped();
+            self.sampler.leaves(page);
+        }
+        dropped
+    }
+
+    /// Notes that a protected page is written from now on, by a program that waits for that as long
+    /// as `ticks` says; 0 where nobody waits.
+    pub fn written(&mut self, page: PageNumber, ticks: u64) {
+        if self.cache.written(page) && ticks > 0 {
+            self.copies.written(ticks);
+        }
+    }
+
+    /// Notes that a batch of pages was swapped out in `ticks`, with what went to the store.
+    pub fn left(&mut self, departed: &Departed, ticks: u64) {
+        self.copies.departed(departed.pages - departed.clean, ticks);
+    }
+}
