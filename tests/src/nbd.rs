@@ -122,6 +122,18 @@ impl Server {
         found.and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("{name}: {status}"))
     }
 
+    /// Waits until no client is connected.
+    ///
+    /// # Panics
+    /// Some stay for longer than 20 seconds.
+    pub fn wait_until_left(&self) {
+        let since = Instant::now();
+        while self.figure("connections") > 0 {
+            assert!(since.elapsed() < Duration::from_secs(20), "connections stay");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Kills it by SIGKILL and gives its directory, as it left it.
     ///
     /// # Panics
