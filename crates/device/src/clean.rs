@@ -76,7 +76,7 @@ fn switch(design: &Design, memory_bytes: usize) -> Option<Switch> {
     let castro = || Design::new(&Settings::of(DesignId::Castro), memory_bytes).clean_pages;
     let is_castro = design.id == DesignId::Castro;
     match if is_castro { design.clean_pages } else { castro() } {
-        CleanPages::Compressed => None,
+        CleanPages::Compressed | CleanPages::Kept => None,
         CleanPages::Switched(evidence) => Some(Switch::new(evidence)),
     }
 }
