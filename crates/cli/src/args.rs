@@ -99,17 +99,8 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) store_encrypt: bool,
 
-    /// How pages are kept; `zpager designs` lists what there is
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pub(crate) design: String,
-
-    /// Set a parameter of the design, such as default.split=60%; may be given several times
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) set: Vec<String>,
-
-    /// What compresses the pages [default: the design's]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) codec: Option<String>,
+    #[command(flatten)]
+    pub(crate) design: DesignArguments,
 
     /// Write the run's statistics to this file, as JSON
     #[arg(long, value_name = "FILE")]
@@ -122,6 +113,22 @@ pub(crate) struct RunArguments {
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
+}
+
+/// How the engine keeps pages.
+#[derive(Debug, Args)]
+pub(crate) struct DesignArguments {
+    /// How pages are kept; `zpager designs` lists what there is
+    #[arg(long = "design", value_name = "NAME", default_value = "default")]
+    pub(crate) name: String,
+
+    /// Set a parameter of the design, such as hp.share=90%; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// What compresses the pages [default: the design's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) codec: Option<String>,
 }
 
 /// Compare the codecs on your own data: ratio and times, page by page.
@@ -197,7 +204,7 @@ pub(crate) struct DeviceArguments {
 /// What is wanted of a device.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeviceCommand {
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     Status(StatusArguments),
     Set(SetArguments),
     Stop(StopArguments),
@@ -248,17 +255,8 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(crate) store_encrypt: bool,
 
-    /// How blocks are kept; `zpager designs` lists what there is
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pub(crate) design: String,
-
-    /// Set a parameter of the design, such as hp.share=90%; may be given several times
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) set: Vec<String>,
-
-    /// What compresses the blocks [default: the design's]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) codec: Option<String>,
+    #[command(flatten)]
+    pub(crate) design: DesignArguments,
 
     #[command(flatten)]
     pub(crate) place: PlaceArguments,
@@ -512,8 +510,8 @@ mod tests {
     fn defaults() {
         let arguments = run("zpager run true");
         assert_eq!(arguments.memory, "auto");
-        assert_eq!((arguments.codec, arguments.store_size), (None, None));
-        assert_eq!((arguments.design.as_str(), arguments.set.len()), ("default", 0));
+        assert_eq!((arguments.design.codec, arguments.store_size), (None, None));
+        assert_eq!((arguments.design.name.as_str(), arguments.design.set.len()), ("default", 0));
         assert_eq!((arguments.store, arguments.stats), (None, None));
     }
 

@@ -466,7 +466,7 @@ impl<'m> Process<'m> {
     /// A page that came back is in the store still. Now and then it cannot be write-protected.
     fn keep(&mut self, number: PageNumber, content: Content) {
         assert!(matches!(self.cache.index.get(number).state(), State::Spilled { .. }));
-        if content.seed % 8 == 0 {
+        if content.seed.is_multiple_of(8) {
             return self.cache.forget(number);
         }
         self.cache.keep_copy(number, 7);

@@ -9,10 +9,9 @@ use zpager_store::Cipher;
 
 use super::disk;
 use crate::args::ServeArguments;
-use crate::designs::choice;
 use crate::failure::Failure;
 use crate::run::Environment;
-use crate::run::config::{check_pool, choose_store, parse_size};
+use crate::run::config::{check_design, check_pool, choose_store, parse_size};
 use crate::run::report::Notices;
 use crate::run::session::make_key;
 use crate::run::stores::choice::{StoreChoice, check_limit};
@@ -38,9 +37,7 @@ pub(super) fn check(
 ) -> Result<Configuration, Failure> {
     let size_bytes = arguments.size.as_deref().map(check_size).transpose()?;
     let memory_bytes = check_memory("--memory", &arguments.memory)?;
-    let id = choice::design("--design", &arguments.design).map_err(Failure::own)?;
-    let settings = choice::settings(id, &arguments.set, arguments.codec.as_deref());
-    let settings = settings.map_err(Failure::own)?;
+    let settings = check_design(&arguments.design)?;
     check_pool(&settings, memory_bytes)?;
     let check_store_size = |text: &str| check_limit("--store-size", text);
     let limit_bytes = arguments.store_size.as_deref().map(check_store_size).transpose()?;
@@ -154,7 +151,7 @@ mod tests {
     fn checked(line: &str) -> Result<Configuration, Failure> {
         match parse_line(line)? {
             Action::Device(DeviceCommand::Serve(arguments)) => {
-                check(arguments, &Environment::default(), &mut Notices::new(true))
+                check(*arguments, &Environment::default(), &mut Notices::new(true))
             }
             other => panic!("{line}: {other:?}"),
         }

@@ -27,7 +27,7 @@ use crate::size;
 /// Arguments that are wrong, or why it was not done.
 pub(crate) fn main(command: DeviceCommand) -> Result<ExitCode, Failure> {
     match command {
-        DeviceCommand::Serve(arguments) => serve_until_stopped(arguments),
+        DeviceCommand::Serve(arguments) => serve_until_stopped(*arguments),
         DeviceCommand::Status(arguments) => show_status(arguments),
         DeviceCommand::Set(arguments) => {
             let memory_bytes = config::check_change(&arguments.change)?;

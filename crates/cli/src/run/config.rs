@@ -13,7 +13,7 @@ use zpager_remote::{Server, is_address};
 use super::program::Program;
 use super::stats_file;
 use super::stores::choice::{self, ServerChoice, StoreChoice};
-use crate::args::RunArguments;
+use crate::args::{DesignArguments, RunArguments};
 use crate::designs::choice as design_choice;
 use crate::failure::Failure;
 use crate::size;
@@ -110,7 +110,7 @@ impl Configuration {
         environment: &Environment,
     ) -> Result<Self, Failure> {
         let memory = check_memory(&arguments.memory)?;
-        let design = check_design(&arguments)?;
+        let design = check_design(&arguments.design)?;
         let server = server_address(&arguments, environment);
         let store = match &server {
             Some(address) => StoreChoice::Server(check_server(address, &arguments)?),
@@ -172,8 +172,12 @@ pub(crate) fn parse_size(flag: &str, text: &str) -> Result<u64, Failure> {
         .ok_or_else(|| Failure::own(format!("{flag} {text}: not a size: {}", size::EXPECTED)))
 }
 
-fn check_design(arguments: &RunArguments) -> Result<Settings, Failure> {
-    let id = design_choice::design("--design", &arguments.design).map_err(Failure::own)?;
+/// The settings of the design that was chosen.
+///
+/// # Errors
+/// There is no such design, parameter or value.
+pub(crate) fn check_design(arguments: &DesignArguments) -> Result<Settings, Failure> {
+    let id = design_choice::design("--design", &arguments.name).map_err(Failure::own)?;
     let settings = design_choice::settings(id, &arguments.set, arguments.codec.as_deref());
     settings.map_err(Failure::own)
 }

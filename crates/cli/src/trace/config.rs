@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use zpager_codec::CodecId;
 use zpager_policy::DesignId;
 
-use crate::args::{RunArguments, TraceArguments};
+use crate::args::{DesignArguments, RunArguments, TraceArguments};
 use crate::codecs::check_codecs;
 use crate::failure::Failure;
 use crate::run;
@@ -73,9 +73,11 @@ impl Configuration {
             store_plain: false,
             store_size: None,
             store_encrypt: false,
-            design: DesignId::Default.name().to_owned(),
-            set: Vec::new(),
-            codec: None,
+            design: DesignArguments {
+                name: DesignId::Default.name().to_owned(),
+                set: Vec::new(),
+                codec: None,
+            },
             stats: None,
             quiet: arguments.quiet,
             program: command.clone(),
