@@ -2,8 +2,9 @@
 //!
 //! Before it serves it asks of the kernel what a server of a swap device needs: that none of its
 //! memory is swapped out (to itself), that what it still allocates does not wait for swap
-//! (`PR_SET_IO_FLUSHER`), and that it is not what the kernel kills when memory is short. What is not
-//! permitted is told once.
+//! (`PR_SET_IO_FLUSHER`) and may take of the reserve that the kernel keeps from all others (real-time
+//! scheduling), and that it is not what the kernel kills when memory is short. What is not permitted
+//! is told once.
 
 use std::mem;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -193,6 +194,22 @@ fn prepare(warn: Warnings<'_>) {
         warn(&format!(
             "mlockall: {error}: the device's memory may be swapped out itself: allow \
              CAP_IPC_LOCK, or more (ulimit -l)"
+        ));
+    }
+    // The kernel writes to swap once nothing is free but its reserve (`vm.min_free_kbytes`). The
+    // server takes memory for what is written: without a part of that reserve it would wait for
+    // memory that only itself can free.
+    // SAFETY: all zeros are a valid parameter; the call changes this process's scheduling alone.
+    let is_real_time = unsafe {
+        let mut parameter: libc::sched_param = mem::zeroed();
+        parameter.sched_priority = 1;
+        libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameter) == 0
+    };
+    if !is_real_time {
+        warn(&format!(
+            "SCHED_RR: {}: where the machine swaps to this device, both may stop for good when \
+             memory is short: allow CAP_SYS_NICE",
+            std::io::Error::last_os_error()
         ));
     }
     // Only root may; where the kernel kills it all the same, its clients get errors.
