@@ -41,7 +41,7 @@ const GENERATION_SHIFT: u32 = 32;
 const GENERATION_MAX: u64 = u64::MAX >> GENERATION_SHIFT;
 
 /// Words before the clusters'.
-const HEAD_WORDS: usize = 3;
+pub(crate) const HEAD_WORDS: usize = 3;
 
 /// The clusters of one store.
 ///

@@ -1,6 +1,7 @@
 //! The store against a plain map, with and without faults, and its clusters under many threads.
 
 extern crate std;
+use crate::clusters::HEAD_WORDS;
 use crate::*;
 use core::cell::Cell;
 use proptest::prelude::*;
@@ -525,7 +526,7 @@ fn a_cluster_has_an_end() {
     let clusters = Clusters::new(&words);
     let first = clusters.claim().unwrap();
     clusters.release(first);
-    words[2].store(u64::from(u32::MAX - 1) << 32, Ordering::Relaxed);
+    words[HEAD_WORDS].store(u64::from(u32::MAX - 1) << 32, Ordering::Relaxed);
     assert_eq!(clusters.claim(), Some(0));
     assert_eq!(clusters.generation(0), u32::MAX);
     clusters.release(0);
