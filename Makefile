@@ -3,7 +3,7 @@
 # make test    everything that is checked; make test-long the long suites besides
 # make reproduce docs/reproduction.md: the papers' measurements, in the simulator; traces are kept
 #              in TRACES, if that is given, and not recorded again
-# make install the command at $(PREFIX)/bin/zpager
+# make install the command at $(PREFIX)/bin/zpager, zpager-swap beside it, and systemd's units
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -54,3 +54,8 @@ reproduce: packages build
 
 install: build
 	install -D -m 755 $(ZPAGER) $(DESTDIR)$(PREFIX)/bin/zpager
+	install -D -m 755 scripts/zpager-swap $(DESTDIR)$(PREFIX)/bin/zpager-swap
+	for unit in zpager-device zpager-swap; do \
+		sed 's|/usr/local|$(PREFIX)|' packaging/systemd/$$unit.service | install -D -m 644 /dev/stdin \
+			$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit.service || exit; \
+	done
