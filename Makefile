@@ -3,6 +3,8 @@
 # make test    everything that is checked; make test-long the long suites besides
 # make reproduce docs/reproduction.md: the papers' measurements, in the simulator; traces are kept
 #              in TRACES, if that is given, and not recorded again
+# make guest-test a machine of Debian's own kernel, emulated, that swaps to zpager's device: what goes
+#              wrong, and a small comparison; make guest-bench writes docs/guest.md
 # make install the command at $(PREFIX)/bin/zpager, zpager-swap beside it, and systemd's units
 
 CARGO ?= cargo
@@ -12,7 +14,8 @@ ZPAGER = target/release/zpager
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 10
 
-.PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke reproduce install packages
+.PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke reproduce guest-test guest-bench \
+	install packages
 
 build:
 	$(CARGO) build --release --locked
@@ -51,6 +54,16 @@ bench-smoke: build
 reproduce: packages build
 	scripts/packages scripts/reproduction/packages
 	python3 scripts/reproduce.py $(ZPAGER) $(TRACES)
+
+guest-test: build
+	scripts/packages scripts/guest/packages
+	python3 scripts/guest test $(ZPAGER) target/guest
+
+# Sizes of the guests, in MiB.
+GUESTS ?= 112 144
+guest-bench: build
+	scripts/packages scripts/guest/packages
+	python3 scripts/guest bench $(ZPAGER) target/guest $(GUESTS)
 
 install: build
 	install -D -m 755 $(ZPAGER) $(DESTDIR)$(PREFIX)/bin/zpager
