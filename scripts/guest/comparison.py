@@ -1,10 +1,14 @@
 """Programs under the rivals in turn, in one guest, and the table of what came out."""
 
+import os
+
 import machine
 import rivals
 
 SECTOR_BYTES = 512
 MIB = 1 << 20
+# How long one program may take; a rival that needs longer has hung.
+PROGRAM_SECONDS = 900
 HEAD = ["workload", "swap", "seconds", "disk reads", "disk writes", "MiB read", "MiB written",
         "output"]
 
@@ -35,10 +39,10 @@ def memory_kib(guest):
     return int(guest.must("sed -n 's/MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo"))
 
 
-def measure(guest, program, rival, seconds):
+def measure(guest, program, rival):
     """One program, with no caches before."""
     guest.must(rivals.CLEAN, 60)
-    line, *errors = guest.must(f"cd /; measure sh -c '{program.line}'", seconds).splitlines()
+    line, *errors = guest.must(f"cd /; measure sh -c '{program.line}'", PROGRAM_SECONDS).splitlines()
     row = Row(program, rival, line)
     if row.output == "WRONG":
         raise machine.Failed(f"{program.name} under {rival.name}: the output differs\n"
@@ -48,19 +52,20 @@ def measure(guest, program, rival, seconds):
     return row
 
 
-def compare(built, mib, programs, names, seconds, say):
-    """All programs under the named rivals, in a guest of so many MiB; gives its memory too."""
-    rows = []
-    with machine.Machine(built, mib) as guest:
+def compare(built, mib, programs, say):
+    """All programs under all rivals, in a guest of so many MiB; gives its memory, the rows, and the
+    host's load after each."""
+    rows, loads = [], []
+    with machine.Machine(built, mib, machine.OPERATIONS) as guest:
         kib = memory_kib(guest)
-        chosen = [one for one in rivals.all_rivals(kib) if one.name in names]
-        for rival in chosen:
+        for rival in rivals.all_rivals(kib):
             guest.must(rival.begin, 120)
             for program in programs:
-                rows.append(measure(guest, program, rival, seconds))
+                rows.append(measure(guest, program, rival))
+                loads.append(os.getloadavg()[0])
                 say(" | ".join(rows[-1].cells()))
             guest.must(rival.end, 300)
-    return kib, rows
+    return kib, rows, loads
 
 
 def table(rows):

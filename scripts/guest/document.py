@@ -1,4 +1,4 @@
-"""docs/guest.md: the figures of the long comparison, and what they mean."""
+"""docs/guest.md: the figures of the comparison, and what they mean."""
 
 import pathlib
 
@@ -14,26 +14,26 @@ Written by `make guest-bench` (scripts/guest). Do not edit.
 
 A guest of Debian's own kernel, {version}, under QEMU without KVM swaps to each of the rivals in turn.
 All have the same memory and the same disk: what a rival keeps in RAM comes out of the guest's memory,
-so nothing has to be made equal. {program_count} programs are run under each, none of which knows of
-it, and what they print is compared with what they print where memory is plenty.
+so nothing has to be made equal. The programs know of none of it, and what they print is compared with
+what they print on the host, where memory is plenty. Each was run once.
 
 | | |
 | --- | --- |
-| processor | one, emulated, some twenty times slower than the host's |
-| disk | a disk of 7,200 turns: {operations} operations a second, {rate} MiB/s at most, throttled by QEMU |
+| memory | {mib} MiB, of which the kernel leaves {memory_mib} MiB to all |
+| processor | one, emulated |
+| disk | {operations} operations a second and {rate} MiB/s at most, throttled by QEMU |
 | programs | on a read-only disk that is not throttled |
 {rivals}
+{programs}
+| load of the host | {load}: the mean numbers of runnable processes in the last minute while it ran |
 
-A processor that is so slow is beside a disk of full speed. That flatters the disk, and more so with
-rivals that compute more for a page: the server of zpager, which the kernel reaches over a socket,
-most of all.
+## How to read it
 
-"""
-
-READING = """## How to read it
-
-`seconds` depend on what else the host does; the disk's figures differ by some percent from run to run. `output` has to be `ok`: the output was that of a run with enough memory. A
-program that the kernel killed because memory was short is shown with its status.
+An emulated processor, which takes many times as long as the host's, is beside a disk of full speed.
+That flatters the disk: more so, the more a rival computes for a page, and so most of all beside the
+server of zpager, which the kernel reaches over a socket. `seconds` depend on what else the host does
+besides; the disk's figures do much less. `output` has to be `ok`: the output was that of a run with
+enough memory. A program that the kernel killed because memory was short is shown with its status.
 
 """
 
@@ -64,16 +64,12 @@ def operations(row):
     return row.reads + row.writes
 
 
-def write(built, run, tables):
-    """The whole document; `tables` are rows by MiB of the guest."""
-    described = "\n".join(f"| {one.name} | {one.what} |" for one in rivals.all_rivals(0))
-    text = HEAD.format(version=built.kernel.version, program_count=len(run),
+def write(built, mib, memory_kib, run, rows, loads):
+    """The whole document."""
+    described = "\n".join(f"| {one.name} | {one.what} |" for one in rivals.all_rivals(memory_kib))
+    described_programs = "\n".join(f"| {program.name} | {program.what} |" for program in run)
+    head = HEAD.format(version=built.kernel.version, mib=mib, memory_mib=memory_kib >> 10,
                        operations=machine.OPERATIONS, rate=machine.DISK_BYTES >> 20,
-                       rivals=described)
-    text += READING
-    text += "## The programs\n\n| workload | what |\n| --- | --- |\n"
-    text += "".join(f"| {program.name} | {program.what} |\n" for program in run)
-    for mib, (memory_kib, rows) in tables.items():
-        text += (f"\n## A guest of {mib} MiB\n\nThe kernel leaves {memory_kib >> 10} MiB of them to all."
-                 f"\n\n{speedups(rows)}\n{comparison.table(rows)}")
-    DOCUMENT.write_text(text)
+                       rivals=described, programs=described_programs,
+                       load=f"{min(loads):.1f} to {max(loads):.1f}")
+    DOCUMENT.write_text(f"{head}{speedups(rows)}\n{comparison.table(rows)}")

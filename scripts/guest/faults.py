@@ -5,8 +5,9 @@ import json
 import time
 
 from machine import Failed
+from programs import SORT
 
-START = "zpager-swap start --size 256M --memory 24M --store /dev/vdb"
+START = "zpager-swap start --size 256M --memory 8M --store /dev/vdb"
 PAUSE_SECONDS = 15
 # How long a program of these cases may take on a machine that is busy with others.
 LONG = 900
@@ -54,7 +55,7 @@ def hold(guest):
     """Starts a sort that has read all its lines and waits for /tmp/go with them in memory."""
     guest.must("rm -f /tmp/go /tmp/held /tmp/read; "
                "((cat /share/lines; echo >/tmp/read; while [ ! -e /tmp/go ]; do sleep 1; done) | "
-               "sort -S 96M --parallel=1 | md5sum >/tmp/held.new; mv /tmp/held.new /tmp/held) "
+               f"{SORT} | md5sum >/tmp/held.new; mv /tmp/held.new /tmp/held) "
                ">/dev/null 2>&1 &")
     guest.must("while [ ! -e /tmp/read ]; do sleep 1; done", LONG)
 

@@ -16,8 +16,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 BUSYBOX = "/bin/busybox"
 # As Debian has them; the shell is what runs `zpager-swap` there.
 PROGRAMS = {"nbd-client": "sbin", "swapon": "sbin", "swapoff": "sbin", "mkswap": "sbin",
-            "sort": "bin", "sqlite3": "bin"}
-ROOT_MIB = 192
+            "sort": "bin"}
+ROOT_MIB = 96
 
 
 def find(name):

@@ -24,7 +24,7 @@ class Failed(Exception):
 class Machine:
     """A guest that runs; used as a context it is gone afterwards."""
 
-    def __init__(self, built, mib):
+    def __init__(self, built, mib, operations):
         self.folder = pathlib.Path(built.folder)
         self.log = self.folder / "console.log"
         self.buffer = b""
@@ -32,7 +32,7 @@ class Machine:
         disk.unlink(missing_ok=True)
         with open(disk, "wb") as file:
             file.truncate(DISK_MIB << 20)
-        throttle = f"throttling.iops-total={OPERATIONS},throttling.bps-total={DISK_BYTES}"
+        throttle = f"throttling.iops-total={operations},throttling.bps-total={DISK_BYTES}"
         command = [
             image.find("qemu-system-x86_64"), "-accel", "tcg", "-machine", "pc", "-m", f"{mib}M",
             "-smp", "1", "-nodefaults", "-display", "none", "-no-reboot",
