@@ -3,9 +3,9 @@
 # make test    everything that is checked; make test-long the long suites besides
 # make reproduce docs/reproduction.md: the papers' measurements, in the simulator; traces are kept
 #              in TRACES, if that is given, and not recorded again
-# make guest-test a machine of Debian's own kernel, emulated, that swaps to zpager's device: what goes
-#              wrong, and a small comparison; make guest-bench writes docs/guest.md
-# make install the command at $(PREFIX)/bin/zpager, zpager-swap beside it, and systemd's units
+# make guest-test a machine of Debian's own kernel, emulated, that swaps to zpager's device, and what
+#              goes wrong then; make guest-bench writes docs/guest.md, a small comparison
+# make install the command at $(PREFIX)/bin/zpager, and zpager-swap beside it
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -59,16 +59,10 @@ guest-test: build
 	scripts/packages scripts/guest/packages
 	python3 scripts/guest test $(ZPAGER) target/guest
 
-# Sizes of the guests, in MiB.
-GUESTS ?= 112 144
 guest-bench: build
 	scripts/packages scripts/guest/packages
-	python3 scripts/guest bench $(ZPAGER) target/guest $(GUESTS)
+	python3 scripts/guest bench $(ZPAGER) target/guest
 
 install: build
 	install -D -m 755 $(ZPAGER) $(DESTDIR)$(PREFIX)/bin/zpager
 	install -D -m 755 scripts/zpager-swap $(DESTDIR)$(PREFIX)/bin/zpager-swap
-	for unit in zpager-device zpager-swap; do \
-		sed 's|/usr/local|$(PREFIX)|' packaging/systemd/$$unit.service | install -D -m 644 /dev/stdin \
-			$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit.service || exit; \
-	done
