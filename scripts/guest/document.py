@@ -25,14 +25,14 @@ what they print on the host, where memory is plenty. Each was run once.
 | programs | on a read-only disk that is not throttled |
 {rivals}
 {programs}
-| load of the host | {load}: the mean numbers of runnable processes in the last minute while it ran |
+| load of the host | {load}: the mean number of processes that ran or waited to run, over a minute, after each program |
 
 ## How to read it
 
 An emulated processor, which takes many times as long as the host's, is beside a disk of full speed.
 That flatters the disk: more so, the more a rival computes for a page, and so most of all beside the
 server of zpager, which the kernel reaches over a socket. `seconds` depend on what else the host does
-besides; the disk's figures do much less. `output` has to be `ok`: the output was that of a run with
+besides. `output` has to be `ok`: the output was that of a run with
 enough memory. A program that the kernel killed because memory was short is shown with its status.
 
 """
@@ -66,8 +66,8 @@ def operations(row):
 
 def write(built, mib, memory_kib, run, rows, loads):
     """The whole document."""
-    described = "\n".join(f"| {one.name} | {one.what} |" for one in rivals.all_rivals(memory_kib))
-    described_programs = "\n".join(f"| {program.name} | {program.what} |" for program in run)
+    described = "\n".join(f"| swap: {one.name} | {one.what} |" for one in rivals.all_rivals(memory_kib))
+    described_programs = "\n".join(f"| workload: {program.name} | {program.what} |" for program in run)
     head = HEAD.format(version=built.kernel.version, mib=mib, memory_mib=memory_kib >> 10,
                        operations=machine.OPERATIONS, rate=machine.DISK_BYTES >> 20,
                        rivals=described, programs=described_programs,

@@ -5,10 +5,10 @@ Whatever a rival keeps in RAM comes out of the guest's memory, so nothing has to
 
 DISK = "/dev/vdb"
 # Of the guest's memory. zram: the size of the device, as Debian's zram-tools has it; the disk takes
-# what does not fit. zswap: the kernel's default for the pool.
+# what does not fit. zswap: the kernel's default for the pool, and so for zpager.
 ZRAM_PERCENT = 50
 ZSWAP_PERCENT = 20
-ZPAGER_PERCENT = 30
+ZPAGER_PERCENT = 20
 SIZE_MIB = 768
 
 CLEAN = "sync; echo 3 >/proc/sys/vm/drop_caches"
