@@ -4,7 +4,7 @@
 # make reproduce docs/reproduction.md: the papers' measurements, in the simulator; traces are kept
 #              in TRACES, if that is given, and not recorded again
 # make guest-test a machine of Debian's own kernel, emulated, that swaps to zpager's device, and what
-#              goes wrong then; make guest-bench writes docs/guest.md, a small comparison
+#              goes wrong then
 # make install the command at $(PREFIX)/bin/zpager, and zpager-swap beside it
 
 CARGO ?= cargo
@@ -14,7 +14,7 @@ ZPAGER = target/release/zpager
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 10
 
-.PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke reproduce guest-test guest-bench \
+.PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke reproduce guest-test \
 	install packages
 
 build:
@@ -57,11 +57,7 @@ reproduce: packages build
 
 guest-test: build
 	scripts/packages scripts/guest/packages
-	python3 scripts/guest test $(ZPAGER) target/guest
-
-guest-bench: build
-	scripts/packages scripts/guest/packages
-	python3 scripts/guest bench $(ZPAGER) target/guest
+	python3 scripts/guest $(ZPAGER) target/guest
 
 install: build
 	install -D -m 755 $(ZPAGER) $(DESTDIR)$(PREFIX)/bin/zpager

@@ -1,9 +1,8 @@
-"""Boots Debian's own kernel under QEMU, without KVM, and has it swap to zpager's device.
+"""Boots Debian's own kernel under QEMU, without KVM, has it swap to zpager's device, and goes through
+what may go wrong then.
 
-usage: python3 scripts/guest test  ZPAGER FOLDER
-       python3 scripts/guest bench ZPAGER FOLDER
+usage: python3 scripts/guest ZPAGER FOLDER
 
-`test` goes through what may go wrong. `bench` runs programs with each rival and writes docs/guest.md.
 FOLDER keeps the kernel's package and what the guest boots. Where something cannot be had it prints
 `skipped: ` and why.
 """
@@ -12,8 +11,6 @@ import pathlib
 import sys
 import time
 
-import comparison
-import document
 import faults
 import image
 import kernel
@@ -22,8 +19,6 @@ import programs
 from missing import Missing
 
 GUEST_MIB = 112
-# The disk of the tests is quick: what goes wrong is not to take long.
-TEST_OPERATIONS = 20_000
 
 
 class Built:
@@ -44,41 +39,32 @@ def say(line):
 def test(folder, zpager):
     """The cases, in one guest."""
     inputs = programs.Inputs(folder, zpager, lines_mib=10)
-    named = {program.name: program for program in inputs.expect([programs.touch(40), programs.sort(10)])}
+    named = {program.name: program for program in inputs.expect([programs.touch(40), programs.sort()])}
     built = Built(folder, zpager, inputs)
     say(f"guest: {built.kernel.version}, {GUEST_MIB} MiB")
-    with machine.Machine(built, GUEST_MIB, TEST_OPERATIONS) as guest:
+    with machine.Machine(built, GUEST_MIB) as guest:
         for case in faults.CASES:
             began = time.monotonic()
             said = case(guest, named)
             say(f"guest: {case.__name__}: ok, {time.monotonic() - began:.0f} s: {said}")
 
 
-def bench(folder, zpager):
-    """All programs, all rivals."""
-    inputs = programs.Inputs(folder, zpager, lines_mib=31)
-    run = inputs.expect([programs.relaxation(2560, 2)])
-    built = Built(folder, zpager, inputs)
-    memory_kib, rows, loads = comparison.compare(built, GUEST_MIB, run, say)
-    document.write(built, GUEST_MIB, memory_kib, run, rows, loads)
-
-
 def main():
     """Finds out what is wanted."""
-    if len(sys.argv) != 4 or sys.argv[1] not in ("test", "bench"):
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
-    what, zpager, folder = sys.argv[1:]
+    zpager, folder = sys.argv[1:]
     folder = pathlib.Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     try:
-        {"test": test, "bench": bench}[what](folder, pathlib.Path(zpager).resolve())
+        test(folder, pathlib.Path(zpager).resolve())
     except Missing as why:
         print(f"skipped: {why}")
         return
     except machine.Failed as why:
         sys.exit(f"guest: FAILED: {why}")
-    say(f"guest: {what} in {time.monotonic() - began:.0f} s")
+    say(f"guest: all in {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

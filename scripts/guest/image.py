@@ -1,7 +1,7 @@
 """What the guest boots: a first file system in RAM, and a read-only root on a disk.
 
 The programs lie on a disk so that they are no weight on the guest's memory: what a file system in
-RAM holds cannot be swapped out, and all rivals would have that much less to work with.
+RAM holds cannot be swapped out.
 """
 
 import pathlib
@@ -86,7 +86,6 @@ def root_disk(folder, modules, zpager, programs):
         (root / "bin" / name).unlink(missing_ok=True)
         put(root, find(name), f"{place}/{name}")
     put(root, HERE / "init.sh", "init")
-    put(root, HERE / "measure.sh", "bin/measure")
     put(root, HERE / "swappable.sh", "bin/swappable")
     put(root, HERE.parent / "zpager-swap", "bin/zpager-swap")
     put(root, zpager, "bin/zpager")

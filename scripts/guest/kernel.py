@@ -17,7 +17,7 @@ XZ_MAGIC = b"\xfd7zXZ\0"
 # What a signed module ends with; before it stands how long the signature is, and eight bytes more.
 SIGNATURE_END = b"~Module signature appended~\n"
 SIGNATURE_HEAD_BYTES = 12
-MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "nbd", "zram", "z3fold", "lz4")
+MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "nbd")
 
 
 class Kernel:

@@ -8,10 +8,6 @@ import time
 
 import image
 
-# A disk of 7,200 turns: about 150 operations a second wherever they are, and what passes under its
-# head at most.
-OPERATIONS = 150
-DISK_BYTES = 150 << 20
 DISK_MIB = 1024
 BOOT_SECONDS = 180
 KERNEL = "console=ttyS0 loglevel=6 panic=-1 mitigations=off random.trust_cpu=on"
@@ -24,7 +20,7 @@ class Failed(Exception):
 class Machine:
     """A guest that runs; used as a context it is gone afterwards."""
 
-    def __init__(self, built, mib, operations):
+    def __init__(self, built, mib):
         self.folder = pathlib.Path(built.folder)
         self.log = self.folder / "console.log"
         self.buffer = b""
@@ -32,13 +28,12 @@ class Machine:
         disk.unlink(missing_ok=True)
         with open(disk, "wb") as file:
             file.truncate(DISK_MIB << 20)
-        throttle = f"throttling.iops-total={operations},throttling.bps-total={DISK_BYTES}"
         command = [
             image.find("qemu-system-x86_64"), "-accel", "tcg", "-machine", "pc", "-m", f"{mib}M",
             "-smp", "1", "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", built.kernel.image, "-initrd", built.early, "-append", KERNEL,
             "-drive", f"file={built.root},format=raw,if=virtio,readonly=on",
-            "-drive", f"file={disk},format=raw,if=virtio,cache=writeback,discard=unmap,{throttle}",
+            "-drive", f"file={disk},format=raw,if=virtio,cache=writeback,discard=unmap",
             "-serial", f"file:{self.log}", "-chardev", "stdio,id=line,signal=off",
             "-serial", "chardev:line"]
         self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE,

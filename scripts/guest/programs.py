@@ -18,9 +18,8 @@ SORT = "sort -S 64M --parallel=1"
 class Program:
     """A line of shell and the digest of what it prints."""
 
-    def __init__(self, name, what, line):
+    def __init__(self, name, line):
         self.name = name
-        self.what = what
         self.line = line
         self.digest = None
 
@@ -30,19 +29,12 @@ def touch(mib):
     pages = (mib << 20) // PAGE_BYTES
     # The rest of what it prints are times.
     line = f"zpager bench touch --order random --pages {pages} --seed {SEED} | cut -d, -f1"
-    return Program("touch", f"{mib} MiB of pages, visited at random", line)
+    return Program("touch", line)
 
 
-def relaxation(side, sweeps):
-    """hp's successive over-relaxation."""
-    line = f"zpager bench sor --side {side} --sweeps {sweeps} --seed {SEED}"
-    mib = side * side * 8 >> 20
-    return Program("sor", f"over-relaxation, {sweeps} sweeps over {mib} MiB", line)
-
-
-def sort(mib):
+def sort():
     """GNU sort of lines held in memory."""
-    return Program("sort", f"GNU sort of {mib} MiB of lines", f"{SORT} {TEXT}")
+    return Program("sort", f"{SORT} {TEXT}")
 
 
 def write_lines(path, mib):
