@@ -169,7 +169,8 @@ def killed(guest, programs):
     guest.must(f"@rm -f /tmp/ended; (swappable {alone} >/dev/null 2>&1; echo $? >/tmp/ended.new; "
                "mv /tmp/ended.new /tmp/ended) >/dev/null 2>&1 &")
     wait_for_swapping(guest)
-    guest.must(f"@kill -KILL {server}")
+    # What the server left unanswered waits until the device is disconnected, and so would swapoff.
+    guest.must(f"@kill -KILL {server}; nbd-client -d /dev/nbd0")
     guest.must("@while [ ! -e /tmp/ended ]; do sleep 1; done", LONG)
     code = int(guest.must("cat /tmp/ended"))
     expect(code in KILLED_BY, "the program that lost its pages ended with", code)
@@ -179,8 +180,7 @@ def killed(guest, programs):
     expect(any("swap-device" in line or "nbd0" in line for line in messages),
            "the kernel said nothing", said)
     # Which device it was, and what the settings were, may be lost: that was noted below /run.
-    # And swapoff would wait for requests that nobody answers, until the device is disconnected.
-    guest.must("nbd-client -d /dev/nbd0 && zpager-swap detach --device /dev/nbd0 && "
+    guest.must("zpager-swap detach --device /dev/nbd0 && "
                "echo 15000 >/proc/sys/vm/watermark_boost_factor", LONG)
     start(guest)
     run(guest, program)
