@@ -15,7 +15,6 @@ TRIM_SECONDS = 60
 # Each fails where there is nothing of what it looks for.
 LEFT = ("pidof zpager", "ls /sys/block/nbd*/pid 2>/dev/null", "grep /dev/nbd /proc/swaps",
         "ls /run/zpager | grep .", "grep -vx 15000 /proc/sys/vm/watermark_boost_factor")
-KILLED_BY = {128 + 7: "SIGBUS", 128 + 9: "SIGKILL", 128 + 11: "SIGSEGV"}
 
 
 def expect(is_so, what, *said):
@@ -160,34 +159,4 @@ def wait_for_swapping(guest, pages=1500):
     raise Failed("nothing is swapped out")
 
 
-def killed(guest, programs):
-    """A server that is killed: programs with pages out there end, the machine goes on."""
-    server = start(guest)
-    program = programs["touch"]
-    console = len(guest.console())
-    alone = program.line.split(" | ")[0]
-    guest.must(f"@rm -f /tmp/ended; (swappable {alone} >/dev/null 2>&1; echo $? >/tmp/ended.new; "
-               "mv /tmp/ended.new /tmp/ended) >/dev/null 2>&1 &")
-    wait_for_swapping(guest)
-    # What the server left unanswered waits until the device is disconnected, and so would swapoff.
-    guest.must(f"@kill -KILL {server}; nbd-client -d /dev/nbd0")
-    guest.must("@while [ ! -e /tmp/ended ]; do sleep 1; done", LONG)
-    code = int(guest.must("cat /tmp/ended"))
-    expect(code in KILLED_BY, "the program that lost its pages ended with", code)
-    said = guest.console()[console:]
-    messages = {line.split("] ", 1)[-1].split(" (")[0] for line in said.splitlines()
-                if "nbd0" in line or "swap-device" in line}
-    expect(any("swap-device" in line or "nbd0" in line for line in messages),
-           "the kernel said nothing", said)
-    # Which device it was, and what the settings were, may be lost: that was noted below /run.
-    guest.must("zpager-swap detach --device /dev/nbd0 && "
-               "echo 15000 >/proc/sys/vm/watermark_boost_factor", LONG)
-    start(guest)
-    run(guest, program)
-    stop(guest)
-    shown = sorted({line.split(",")[0].rstrip("0123456789: ") for line in messages})[:4]
-    return (f"killed amid swapping: the program ended by {KILLED_BY[code]}, the guest went on, "
-            f"detached and swapped to a new server; the kernel: {'; '.join(shown)}")
-
-
-CASES = [bad_input, killed, trimmed, swapoff_with_pages, stopped]
+CASES = [bad_input, trimmed, swapoff_with_pages, stopped]
