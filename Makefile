@@ -3,7 +3,9 @@
 # make test    everything that is checked; make test-long the long suites besides
 # make reproduce docs/reproduction.md: the papers' measurements, in the simulator; traces are kept
 #              in TRACES, if that is given, and not recorded again
-# make install the command at $(PREFIX)/bin/zpager
+# make guest-test a machine of Debian's own kernel, emulated, that swaps to zpager's device, and what
+#              goes wrong then
+# make install the command at $(PREFIX)/bin/zpager, and zpager-swap beside it
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -12,7 +14,8 @@ ZPAGER = target/release/zpager
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 10
 
-.PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke reproduce install packages
+.PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke reproduce guest-test \
+	install packages
 
 build:
 	$(CARGO) build --release --locked
@@ -52,5 +55,10 @@ reproduce: packages build
 	scripts/packages scripts/reproduction/packages
 	python3 scripts/reproduce.py $(ZPAGER) $(TRACES)
 
+guest-test: build
+	scripts/packages scripts/guest/packages
+	python3 scripts/guest $(ZPAGER) target/guest
+
 install: build
 	install -D -m 755 $(ZPAGER) $(DESTDIR)$(PREFIX)/bin/zpager
+	install -D -m 755 scripts/zpager-swap $(DESTDIR)$(PREFIX)/bin/zpager-swap

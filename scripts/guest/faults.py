@@ -1,0 +1,162 @@
+"""What happens to a machine that swaps to zpager's device when something goes wrong, and what the
+set-up command does when it cannot do what it should. Each case is a function of a guest."""
+
+import json
+import time
+
+from machine import Failed
+from programs import SORT
+
+START = "zpager-swap start --size 256M --memory 8M --store /dev/vdb"
+PAUSE_SECONDS = 15
+# How long a program of these cases may take on a machine that is busy with others.
+LONG = 900
+TRIM_SECONDS = 60
+# Each fails where there is nothing of what it looks for.
+LEFT = ("pidof zpager", "ls /sys/block/nbd*/pid 2>/dev/null", "grep /dev/nbd /proc/swaps",
+        "ls /run/zpager | grep .", "grep -vx 15000 /proc/sys/vm/watermark_boost_factor")
+
+
+def expect(is_so, what, *said):
+    """Fails unless it is so."""
+    if not is_so:
+        raise Failed(f"{what}: {' '.join(map(str, said))}")
+
+
+def start(guest):
+    """The device, swapped to; gives the server's process."""
+    guest.must(START, 120)
+    expect("/dev/nbd" in guest.must("cat /proc/swaps"), "the kernel does not swap to it")
+    return int(guest.must("pidof zpager"))
+
+
+def stop(guest):
+    """And the way back: nothing of it is left."""
+    guest.must("zpager-swap stop", LONG)
+    nothing_left(guest)
+
+
+def nothing_left(guest):
+    """No server, no connection, no swap area, no file, and the kernel's settings as they were."""
+    said, status = guest.do(" || ".join(LEFT))
+    expect(status != 0, "left behind", said)
+
+
+def status(guest):
+    """The server's figures."""
+    return json.loads(guest.must("zpager device status --json"))
+
+
+def swapped_out(guest):
+    """Pages in the swap area."""
+    return int(guest.must("awk '/nbd/ {print $4 / 4}' /proc/swaps"))
+
+
+def hold(guest):
+    """Starts a sort that has read all its lines and waits for /tmp/go with them in memory."""
+    guest.must("rm -f /tmp/go /tmp/held /tmp/read; "
+               "((cat /share/lines; echo >/tmp/read; while [ ! -e /tmp/go ]; do sleep 1; done) | "
+               f"{SORT} | md5sum >/tmp/held.new; mv /tmp/held.new /tmp/held) "
+               ">/dev/null 2>&1 &")
+    guest.must("while [ ! -e /tmp/read ]; do sleep 1; done", LONG)
+
+
+def let_go(guest, programs):
+    """Has it sort and looks at what it gives."""
+    guest.must("echo >/tmp/go; while [ ! -e /tmp/held ]; do sleep 1; done", LONG)
+    digest = guest.must("cat /tmp/held").split()[0]
+    expect(digest == programs["sort"].digest, "the sort's output differs", digest)
+
+
+def run(guest, program):
+    """Runs a program, whose output has to be right."""
+    said = guest.must(f"cd /; {{ {program.line}; }} | md5sum", LONG)
+    expect(said.split()[0] == program.digest, f"{program.name}: the output differs", said)
+
+
+def bad_input(guest, _):
+    """A set-up that fails says why in one line, with status 125, and leaves nothing behind."""
+    lines = [("start --size 1000 --memory 24M --store none", "4096"),
+             ("start --size 64M --memory 1M --store none", "8.0 MiB"),
+             ("start --size 64M --memory 24M --store /nowhere", "/nowhere"),
+             # The device is connected by then, and too small for mkswap.
+             ("start --size 8K --memory 24M --store none", "mkswap"),
+             ("start --size 64M --memory 24M --store none --device /dev/nbd99", "/dev/nbd99"),
+             ("start --size 64M --memory 24M --store none --priority x", "--priority x"),
+             ("attach --frequently", "--frequently"), ("attache", "attach"), ("", "start"),
+             ("detach", "nothing is attached"), ("stop", "nothing is attached")]
+    for line, why in lines:
+        said, code = guest.do(f"zpager-swap {line}")
+        expect(code == 125 and said.count("\n") == 1 and why in said and
+               said.startswith("zpager-swap: "), f"zpager-swap {line}: status {code}", said)
+        nothing_left(guest)
+    return f"{len(lines)} lines of wrong input: one line each, status 125, nothing left behind"
+
+
+def trimmed(guest, programs):
+    """What a program's end frees leaves the device at once; a used device is not stopped."""
+    start(guest)
+    said, code = guest.do("zpager device stop")
+    expect(code == 125 and said.count("\n") == 1, "stopped in use", said)
+    said, code = guest.do(START)
+    expect(code == 125 and "a server is at" in said, "a second one", said)
+    hold(guest)
+    run(guest, programs["touch"])
+    held = status(guest)["blocks"]
+    let_go(guest, programs)
+    expect(held > 1000, "too few pages were swapped out", held)
+    after = wait_until_trimmed(guest, held / 2)
+    stop(guest)
+    return (f"stop refused in use; {held} blocks held under pressure, {after['blocks']} after the "
+            f"programs' end, {after['counters']['freed_blocks']} freed by discards")
+
+
+def wait_until_trimmed(guest, blocks):
+    """The server's figures once it holds fewer blocks; the kernel discards them in its own time, and
+    only where a whole cluster of its slots is free."""
+    for _ in range(TRIM_SECONDS):
+        figures = status(guest)
+        if figures["blocks"] < blocks:
+            return figures
+        time.sleep(1)
+    raise Failed(f"blocks are not freed: {figures}")
+
+
+def swapoff_with_pages(guest, programs):
+    """The way back with pages out there: they come in, and are what they were."""
+    start(guest)
+    hold(guest)
+    run(guest, programs["touch"])
+    pages = swapped_out(guest)
+    expect(pages > 500, "too few pages were swapped out", pages)
+    stop(guest)
+    let_go(guest, programs)
+    return f"{pages} pages came back in, output right"
+
+
+def stopped(guest, programs):
+    """A server that is stopped: whoever needs a page waits, and then goes on."""
+    server = start(guest)
+    program = programs["touch"]
+    guest.must(f"mkfifo /tmp/never; rm -f /tmp/touched; ({program.line} | md5sum >/tmp/touched.new; "
+               "mv /tmp/touched.new /tmp/touched) >/dev/null 2>&1 &")
+    wait_for_swapping(guest)
+    guest.must(f"@kill -STOP {server}; read -t {PAUSE_SECONDS} x <>/tmp/never; kill -CONT {server}",
+               LONG)
+    guest.must("while [ ! -e /tmp/touched ]; do sleep 1; done", LONG)
+    digest = guest.must("cat /tmp/touched").split()[0]
+    expect(digest == program.digest, "the output differs", digest)
+    stop(guest)
+    return f"stopped for {PAUSE_SECONDS} s amid swapping: the program waited, output right"
+
+
+def wait_for_swapping(guest, pages=1500):
+    """Until so many pages are out."""
+    for _ in range(LONG):
+        if swapped_out(guest) > pages:
+            return
+        time.sleep(1)
+    raise Failed("nothing is swapped out")
+
+
+CASES = [bad_input, trimmed, swapoff_with_pages, stopped]

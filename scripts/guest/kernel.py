@@ -1,0 +1,108 @@
+"""Debian's kernel: its package is fetched and unpacked, and never installed.
+
+What it would spend seconds on in an emulated processor is done beforehand: the kernel is decompressed,
+and the modules' signatures, which are those of the package, are left out.
+"""
+
+import lzma
+import pathlib
+import re
+import shutil
+import subprocess
+
+from missing import Missing
+
+PACKAGE = "linux-image-amd64"
+XZ_MAGIC = b"\xfd7zXZ\0"
+# What a signed module ends with; before it stands how long the signature is, and eight bytes more.
+SIGNATURE_END = b"~Module signature appended~\n"
+SIGNATURE_HEAD_BYTES = 12
+MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "nbd")
+
+
+class Kernel:
+    """An unpacked kernel package."""
+
+    def __init__(self, folder):
+        compressed = next((folder / "boot").glob("vmlinuz-*"))
+        self.version = compressed.name.removeprefix("vmlinuz-")
+        self.image = folder / "vmlinux"
+        if not self.image.exists():
+            self.image.write_bytes(decompress(compressed.read_bytes()))
+        self.modules = folder / "lib/modules" / self.version
+        self.paths = {path.stem: path for path in self.modules.rglob("*.ko")}
+
+    def closure(self, names=MODULES):
+        """The modules and what they depend on, each behind what it needs."""
+        ordered = {}
+        for name in names:
+            needed = re.search(rb"\0depends=([^\0]*)\0", self.paths[name].read_bytes())
+            needed = [one for one in needed[1].decode().split(",") if one]
+            ordered.update(self.closure(needed))
+            ordered[name] = needed
+        return ordered
+
+    def copy_modules(self, root):
+        """Puts the modules below `root`, where modprobe finds them."""
+        folder = root / "lib/modules" / self.version
+        ordered = self.closure()
+        lines = []
+        for name, needed in ordered.items():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{name}.ko").write_bytes(unsigned(self.paths[name].read_bytes()))
+            # modprobe wants all that a module needs, the nearest first.
+            below = reversed([one for one in self.closure(needed)])
+            lines.append(f"{name}.ko:" + "".join(f" {one}.ko" for one in below))
+        (folder / "modules.dep").write_text("\n".join(lines) + "\n")
+
+
+def decompress(image):
+    """The kernel proper out of what boot loaders take."""
+    start = image.find(XZ_MAGIC)
+    if start < 0:
+        raise Missing("the kernel is not compressed by xz")
+    return lzma.LZMADecompressor().decompress(image[start:])
+
+
+def unsigned(module):
+    """A module without its signature."""
+    if not module.endswith(SIGNATURE_END):
+        return module
+    end = len(module) - len(SIGNATURE_END)
+    signature_bytes = int.from_bytes(module[end - 4:end], "big")
+    return module[:end - SIGNATURE_HEAD_BYTES - signature_bytes]
+
+
+def output_of(*command, folder=None):
+    """What a command prints; where it fails, that something cannot be had."""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Missing(f"{command[0]}: {error.strerror}") from error
+    if done.returncode != 0:
+        raise Missing(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def package_name():
+    """The package with the current kernel in it, on which the named one depends."""
+    for line in output_of("apt-cache", "depends", PACKAGE).splitlines():
+        if line.strip().startswith("Depends: linux-image-"):
+            return line.split()[-1]
+    raise Missing(f"no kernel package behind {PACKAGE}: run apt-get update")
+
+
+def fetch(folder):
+    """The kernel, from the package in `folder` if it is there already."""
+    name = package_name()
+    unpacked = pathlib.Path(folder) / name
+    if not unpacked.is_dir():
+        arriving = unpacked.with_suffix(".new")
+        shutil.rmtree(arriving, ignore_errors=True)
+        arriving.mkdir(parents=True)
+        output_of("apt-get", "download", name, folder=arriving)
+        package = next(arriving.glob("*.deb"))
+        output_of("dpkg-deb", "-x", str(package), str(arriving))
+        package.unlink()
+        arriving.rename(unpacked)
+    return Kernel(unpacked)

@@ -1,0 +1,93 @@
+"""A guest under QEMU without KVM, and the serial line over which it is told what to do."""
+
+import os
+import pathlib
+import select
+import subprocess
+import time
+
+import image
+
+DISK_MIB = 1024
+BOOT_SECONDS = 180
+KERNEL = "console=ttyS0 loglevel=6 panic=-1 mitigations=off random.trust_cpu=on"
+
+
+class Failed(Exception):
+    """The guest did not do what it should, with what it said."""
+
+
+class Machine:
+    """A guest that runs; used as a context it is gone afterwards."""
+
+    def __init__(self, built, mib):
+        self.folder = pathlib.Path(built.folder)
+        self.log = self.folder / "console.log"
+        self.buffer = b""
+        disk = self.folder / "swap.raw"
+        disk.unlink(missing_ok=True)
+        with open(disk, "wb") as file:
+            file.truncate(DISK_MIB << 20)
+        command = [
+            image.find("qemu-system-x86_64"), "-accel", "tcg", "-machine", "pc", "-m", f"{mib}M",
+            "-smp", "1", "-nodefaults", "-display", "none", "-no-reboot",
+            "-kernel", built.kernel.image, "-initrd", built.early, "-append", KERNEL,
+            "-drive", f"file={built.root},format=raw,if=virtio,readonly=on",
+            "-drive", f"file={disk},format=raw,if=virtio,cache=writeback,discard=unmap",
+            "-serial", f"file:{self.log}", "-chardev", "stdio,id=line,signal=off",
+            "-serial", "chardev:line"]
+        self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE)
+        try:
+            self.answer(BOOT_SECONDS)
+        except Failed:
+            self.end()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+    def end(self):
+        """Pulls the plug."""
+        self.process.kill()
+        self.process.wait()
+
+    def answer(self, seconds):
+        """What the guest says until it is done, and the exit status."""
+        end = time.monotonic() + seconds
+        while b"\n" not in self.buffer.partition(b"\1")[2]:
+            left = max(0, end - time.monotonic())
+            ready, _, _ = select.select([self.process.stdout], [], [], left)
+            more = os.read(self.process.stdout.fileno(), 1 << 16) if ready else b""
+            if not more:
+                why = "it ended" if ready else f"no answer in {seconds} s"
+                said = self.buffer.decode(errors="replace")
+                raise Failed(f"the guest: {why}\n{said}\n{self.console_tail()}")
+            self.buffer += more
+        said, _, rest = self.buffer.partition(b"\1")
+        status, _, self.buffer = rest.partition(b"\n")
+        return said.decode(errors="replace").replace("\r", ""), int(status)
+
+    def do(self, line, seconds=60):
+        """Has the guest do a line of shell; gives what it said and the exit status."""
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+        return self.answer(seconds)
+
+    def must(self, line, seconds=60):
+        """What the guest said; it has to succeed."""
+        said, status = self.do(line, seconds)
+        if status != 0:
+            raise Failed(f"{line}: status {status}: {said}\n{self.console_tail()}")
+        return said
+
+    def console(self):
+        """What the kernel said."""
+        return self.log.read_text(errors="replace").replace("\r", "")
+
+    def console_tail(self, lines=15):
+        """The last of it."""
+        return "\n".join(self.console().splitlines()[-lines:])
