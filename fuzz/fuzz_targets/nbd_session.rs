@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 
 use libfuzzer_sys::fuzz_target;
 use zpager_device::nbd::{Command, Export, REQUEST_BYTES, Request, serve_client};
-use zpager_device::{Device, Setup, Worker};
+use zpager_device::{Device, Setup, Target, Worker};
 use zpager_policy::{DesignId, Settings};
 use zpager_pool::Heap;
 use zpager_store::Memory;
