@@ -11,29 +11,18 @@ use std::time::Duration;
 use tempfile::TempDir;
 use zpager_tests::nbd::{Client, Server, control, private};
 use zpager_tests::packages::program;
-use zpager_tests::{places, victims};
+use zpager_tests::places;
+use zpager_tests::random::Random;
 
 const BLOCK_BYTES: usize = 4096;
 const MIB: u64 = 1 << 20;
 
-/// xorshift64*, seeded as the victims are; prints the seed.
-struct Random(u64);
+/// What is written to the disk.
+trait Noise {
+    fn data(&mut self, bytes: u64) -> Vec<u8>;
+}
 
-impl Random {
-    fn new() -> Self {
-        let seed = victims::seed();
-        println!("ZPAGER_SEED={seed}");
-        let number = seed.bytes().fold(9, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
-        Random(number.wrapping_mul(2) | 1)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
-    }
-
+impl Noise for Random {
     fn data(&mut self, bytes: u64) -> Vec<u8> {
         let mut data = vec![0; bytes as usize];
         for block in data.chunks_mut(BLOCK_BYTES) {

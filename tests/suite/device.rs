@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use zpager_tests::nbd::{Client, Server, control, private};
 use zpager_tests::packages::program;
+use zpager_tests::places;
 use zpager_tests::places::open_files_in;
-use zpager_tests::{places, victims};
+use zpager_tests::random::Random;
 
 const BLOCK_BYTES: usize = 4096;
 /// What is written to a store at a time.
@@ -26,25 +27,14 @@ const ENOSPC: u32 = 28;
 /// What the process takes besides what it is granted: its heap, its stacks, its program's data.
 const PROCESS_BYTES: u64 = 3 * MIB;
 
-/// xorshift64*, seeded as the victims are; prints the seed.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Self {
-        let seed = victims::seed();
-        println!("ZPAGER_SEED={seed}");
-        let number = seed.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
-        Random(number.wrapping_mul(2) | 1)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
-    }
-
+/// What is written to the disk.
+trait Noise {
     /// A block that shrinks, does not, or is one word again and again.
+    fn fill(&mut self, block: &mut [u8]);
+    fn data(&mut self, bytes: u64) -> Vec<u8>;
+}
+
+impl Noise for Random {
     fn fill(&mut self, block: &mut [u8]) {
         let (kind, word) = (self.below(5), self.below(3) as u8);
         for bytes in block.chunks_mut(4) {
