@@ -65,7 +65,11 @@ impl Reader<'_> {
         let mut commands = Pipeline::new();
         let mut asked = Vec::with_capacity(waiting.len());
         for request in waiting {
-            let Some(name) = self.kept.find(request.taken.cluster) else {
+            // In this order: the writer forgets what is of no worth before it takes the word of it
+            // away, and it may not have come to that while it waits for the server.
+            let is_discarded = self.requests.is_discarded(request.taken.cluster);
+            let found = self.kept.find(request.taken.cluster).filter(|_| !is_discarded);
+            let Some(name) = found else {
                 self.fail(request.taken, ENODATA);
                 continue;
             };

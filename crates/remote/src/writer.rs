@@ -145,9 +145,9 @@ impl<'a> Writer<'a> {
         let mut data = Vec::new();
         // No more than there are slots, as their answers come afterwards.
         while let Some(taken) = self.requests.take(Kind::Write) {
-            if self.requests.forget_discarded(taken.cluster) {
-                self.worthless.extend(self.kept.remove(taken.cluster));
-            }
+            let (kept, worthless) = (self.kept, &mut self.worthless);
+            self.requests
+                .forget_discarded(taken.cluster, || worthless.extend(kept.remove(taken.cluster)));
             let name = self.kept.next_name(taken.cluster);
             data.resize(taken.bytes, 0);
             self.requests.copy_out(&taken, &mut data);

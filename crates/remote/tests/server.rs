@@ -298,6 +298,31 @@ fn a_pause_is_waited_for_and_a_long_one_given_up() {
     eventually("late writes go too", || redis.keys().is_empty());
 }
 
+/// As where a mirror has taken the write of a cluster's next life, and the server has not.
+#[test]
+fn what_was_discarded_is_not_read_while_the_writer_waits() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let whole = Whole::new(100, LONG);
+    let requests = whole.requests();
+    with_helper(&redis.address(), requests, LONG, || {
+        write(&requests, 5, &content(5, 4096)).expect("written");
+        let mut pause = redis::cmd("CLIENT");
+        pause.arg("PAUSE").arg(60_000).arg("WRITE");
+        pause.query::<()>(&mut redis.connect()).expect("writers wait");
+        let ticket = requests.begin_write(PID, 6, &content(6, 4096)).expect("begun");
+        // Until the helper has it, at the most.
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(read(&requests, 5, 4096).as_deref() == Ok(&content(5, 4096)[..]));
+        requests.discard(5);
+        assert_eq!(read(&requests, 5, 4096).err(), Some(Errno(61)));
+        let mut go_on = redis::cmd("CLIENT");
+        go_on.arg("UNPAUSE").query::<()>(&mut redis.connect()).expect("writers go on");
+        requests.settle(PID, ticket).expect("written");
+        assert!(read(&requests, 6, 4096).as_deref() == Ok(&content(6, 4096)[..]));
+    });
+    eventually("nothing is left", || redis.keys().is_empty());
+}
+
 #[test]
 fn a_full_server_refuses_and_keeps_what_it_has() {
     let Some(redis) = Redis::start(&["--maxmemory", "8mb"]) else { return };

@@ -28,6 +28,8 @@
 //! [`Remote`]'s patience, but for a helper that is working. What a process that was killed leaves
 //! CLAIMED or DONE the helper frees ([`Requests::free_all_of`]). A cluster's bit is set while
 //! its contents are owned, so before the cluster is written anew; who writes it takes the bit away.
+//! The bit goes only when what it was said of is forgotten, so that nobody who looks at the bit first
+//! takes it for what the cluster holds: a write may have failed here and succeeded elsewhere.
 //!
 //! What agents write here a program can overwrite; the helper believes none of it
 //! ([`Requests::take`]), nor of what the mapping's sizes are once programs run.
@@ -351,7 +353,7 @@ impl<'a> Requests<'a> {
     /// Says that what a cluster holds, which the caller owns still, is of no worth any more.
     pub fn discard(&self, cluster: u32) {
         if let Some(word) = self.worthless.get(cluster as usize / BITS) {
-            word.fetch_or(1 << (cluster as usize % BITS), Release);
+            word.fetch_or(bit_of(cluster), Release);
         }
     }
 
@@ -593,15 +595,14 @@ impl Requests<'_> {
         slot.word.store(FREE, Release);
     }
 
-    /// Gives `each` every cluster up to about `end` that holds nothing of worth, once.
+    /// Gives `each` every cluster up to about `end` that holds nothing of worth, once. Each is known
+    /// to be of no worth until `each` has returned.
     pub fn take_discarded(&self, end: u32, mut each: impl FnMut(u32)) {
         let end = end.min(self.clusters);
         let words = (end as usize).div_ceil(BITS);
         for (at, word) in self.worthless[..words].iter().enumerate() {
-            if word.load(Relaxed) == 0 {
-                continue;
-            }
-            let mut bits = word.swap(0, Acquire);
+            let found = word.load(Acquire);
+            let mut bits = found;
             while bits != 0 {
                 let cluster = (at * BITS) as u32 + bits.trailing_zeros();
                 if cluster < self.clusters {
@@ -609,14 +610,25 @@ impl Requests<'_> {
                 }
                 bits &= bits - 1;
             }
+            if found != 0 {
+                word.fetch_and(!found, Release);
+            }
         }
     }
 
-    /// The cluster is written anew: what was said of its contents is of an earlier life. Whether
-    /// anything was said.
-    pub fn forget_discarded(&self, cluster: u32) -> bool {
-        let bit = 1 << (cluster as usize % BITS);
-        self.worthless[cluster as usize / BITS].fetch_and(!bit, Acquire) & bit != 0
+    /// The cluster is written anew: what was said of its contents is of an earlier life. Calls
+    /// `forget` first if anything was said.
+    pub fn forget_discarded(&self, cluster: u32, forget: impl FnOnce()) {
+        if self.is_discarded(cluster) {
+            forget();
+            self.worthless[cluster as usize / BITS].fetch_and(!bit_of(cluster), Release);
+        }
+    }
+
+    /// Whether what was kept last of a cluster that exists is of no worth. Asked before what is kept
+    /// is looked for: where it is not said then, it is of this life, or not found any more.
+    pub fn is_discarded(&self, cluster: u32) -> bool {
+        self.worthless[cluster as usize / BITS].load(Acquire) & bit_of(cluster) != 0
     }
 
     /// Says whether the server answers requests of a kind.
@@ -657,6 +669,11 @@ impl Requests<'_> {
 fn withdraw(slot: &Slot, pid: i32) -> bool {
     let step = |from: u32, to: u32| slot.word.compare_exchange(from, to, AcqRel, Acquire).is_ok();
     step(word_of(pid, POSTED), FREE) || step(word_of(pid, TAKEN), word_of(pid, ABANDONED))
+}
+
+/// The bit of a cluster in its word.
+const fn bit_of(cluster: u32) -> u64 {
+    1 << (cluster as usize % BITS)
 }
 
 fn outcome_of(error: &AtomicI32) -> Result<(), Errno> {

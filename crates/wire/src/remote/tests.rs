@@ -58,18 +58,21 @@ type Server = Mutex<BTreeMap<u32, Vec<u8>>>;
 /// Answers one request of a kind, if there is one.
 fn answer_one(requests: &Requests<'_>, kind: Kind, server: &Server) -> bool {
     let mut server = server.lock().unwrap();
-    requests.take_discarded(u32::MAX, |cluster| {
-        server.remove(&cluster);
-    });
     let Some(taken) = requests.take(kind) else { return false };
     let outcome = match kind {
         Kind::Write => {
-            requests.forget_discarded(taken.cluster);
+            requests.take_discarded(taken.cluster, |cluster| {
+                server.remove(&cluster);
+            });
+            requests.forget_discarded(taken.cluster, || {
+                server.remove(&taken.cluster);
+            });
             let mut data = vec![0; taken.bytes];
             requests.copy_out(&taken, &mut data);
             server.insert(taken.cluster, data);
             Ok(())
         }
+        Kind::Read if requests.is_discarded(taken.cluster) => Err(Errno(61)),
         Kind::Read => match server.get(&taken.cluster) {
             Some(held) => {
                 let start = taken.start.min(held.len());
@@ -349,10 +352,21 @@ fn what_is_of_no_worth_is_told_once_and_not_of_the_next_life() {
     for cluster in [0, 63, 64, 130, 199, 200, u32::MAX] {
         requests.discard(cluster);
     }
-    assert!(requests.forget_discarded(64) && !requests.forget_discarded(65));
+    for (cluster, was_said) in [(64, true), (65, false)] {
+        assert_eq!(requests.is_discarded(cluster), was_said);
+        let mut is_forgotten = false;
+        requests.forget_discarded(cluster, || {
+            assert!(requests.is_discarded(cluster), "known until it is forgotten");
+            is_forgotten = true;
+        });
+        assert_eq!((is_forgotten, requests.is_discarded(cluster)), (was_said, false));
+    }
     let taken = |end| {
         let mut found = Vec::new();
-        requests.take_discarded(end, |cluster| found.push(cluster));
+        requests.take_discarded(end, |cluster| {
+            assert!(requests.is_discarded(cluster), "known until it is forgotten");
+            found.push(cluster);
+        });
         found
     };
     assert_eq!(taken(64), [0, 63]);
