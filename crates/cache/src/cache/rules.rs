@@ -46,7 +46,9 @@ impl Rules {
             leaves_raw: design.leaving == Leaving::RawThenOldest,
             // A pool of fixed size may be shorter than a write that pays.
             write_bytes_min: if is_default { WRITE_BYTES_MIN } else { 1 },
-            gathers: is_default,
+            // A store that has a slot for each page uses one again as soon as it is free. Here it lies
+            // in a cluster with others, which would keep it until the store is full.
+            gathers: is_default || design.layout == StoreLayout::Plain,
             keeps_copies: design.clean_pages == CleanPages::Kept,
             reads_around: design.read_path == ReadPath::Ahead,
             virtual_percent: design.virtual_percent,
