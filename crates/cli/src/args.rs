@@ -413,6 +413,9 @@ pub(crate) struct TraceArguments {
     pub(crate) program: Vec<OsString>,
 }
 
+/// Commands that have commands of their own, and one of these.
+const WITH_COMMANDS: [(&str, &str); 2] =
+    [("bench", "zpager bench run"), ("device", "zpager device serve --size SIZE --memory SIZE")];
 /// Commands whose wrong arguments end with status 2.
 const WITH_STATUS_2: [&str; 4] = ["codecs", "designs", "sim", "trace"];
 
@@ -444,18 +447,16 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action,
 
 /// Makes one line of the parser's several.
 fn failure_of(error: &clap::Error, command: Option<&str>) -> Failure {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-        && command == Some("device")
-    {
-        return Failure::own(
-            "no command: one is `zpager device serve --size SIZE --memory SIZE`; see `zpager device \
-             --help`",
-        );
-    }
+    let with_commands = WITH_COMMANDS.iter().find(|(name, _)| command == Some(name));
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Failure::own(
-            "no command: one is `zpager run -- PROGRAM ARGS...`; see `zpager --help`",
-        );
+        return Failure::own(match with_commands {
+            Some((name, one)) => {
+                format!("no command: one is `{one}`; see `zpager {name} --help`")
+            }
+            None => {
+                "no command: one is `zpager run -- PROGRAM ARGS...`; see `zpager --help`".into()
+            }
+        });
     }
     let text = error.render().to_string();
     // What is missing stands on lines of its own.
@@ -463,13 +464,13 @@ fn failure_of(error: &clap::Error, command: Option<&str>) -> Failure {
         text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let joined = lines.join(" ");
     let what = joined.strip_prefix("error: ").unwrap_or(&joined);
-    match command.filter(|command| WITH_STATUS_2.contains(command)) {
-        Some(command) => Failure::arguments(format!("{what}; see `zpager {command} --help`")),
-        None if command == Some("device") => {
-            Failure::own(format!("{what}; see `zpager device --help`"))
-        }
-        None => Failure::own(format!("{what}; see `zpager --help` and `zpager run --help`")),
+    if let Some(command) = command.filter(|command| WITH_STATUS_2.contains(command)) {
+        return Failure::arguments(format!("{what}; see `zpager {command} --help`"));
     }
+    Failure::own(match with_commands {
+        Some((name, _)) => format!("{what}; see `zpager {name} --help`"),
+        None => format!("{what}; see `zpager --help` and `zpager run --help`"),
+    })
 }
 
 /// [`parse`], of words between spaces.
@@ -538,6 +539,22 @@ mod tests {
             let failure = parse(words(line)).expect_err(line);
             assert_eq!(failure.status, 2, "{line}: {failure:?}");
             assert!(!failure.message.contains('\n'), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn the_help_of_the_command_is_named() {
+        for (line, help) in [
+            ("zpager", "`zpager --help`"),
+            ("zpager run --wrong x", "`zpager run --help`"),
+            ("zpager bench", "`zpager bench --help`"),
+            ("zpager bench run --rivals x", "`zpager bench --help`"),
+            ("zpager device", "`zpager device --help`"),
+            ("zpager device serve --size", "`zpager device --help`"),
+            ("zpager sim --wrong", "`zpager sim --help`"),
+        ] {
+            let failure = parse(words(line)).expect_err(line);
+            assert!(failure.message.ends_with(help), "{line}: {failure:?}");
         }
     }
 
