@@ -107,6 +107,9 @@ hazards! {
     own_memory "own_memory" 20;
     uring "uring" 20;
     aio "aio" 20;
+    lent "lent" 20;
+    advice "advice" 20;
+    userfault "userfault" 20;
     sparse "sparse" 24;
     rlimits "rlimits" 20;
     privileges "privileges" 20;

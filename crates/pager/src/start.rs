@@ -313,6 +313,7 @@ fn build(
         published: Published::default(),
         staging,
         spare_pages: 0,
+        lends_pages: false,
         incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         actions: [signal::Action::default(); SIGNALS + 1],

@@ -81,6 +81,35 @@ pub fn raise(signal: u32) {
     let _ = unsafe { checked(nr::__NR_tgkill, [pid() as usize, tid() as usize, signal as usize]) };
 }
 
+/// Whether a descriptor is this process's own pidfd. False where the kernel does not tell one pidfd
+/// from another (before Linux 6.9).
+pub fn is_own_descriptor(fd: usize) -> bool {
+    const SELF_THREAD: i32 = -10000;
+    const SELF_PROCESS: i32 = -10001;
+    if [SELF_THREAD, SELF_PROCESS].contains(&(fd as i32)) {
+        return true;
+    }
+    // SAFETY: a descriptor of our own, which is closed below.
+    let Ok(own) = (unsafe { checked(nr::__NR_pidfd_open, [pid() as usize, 0]) }) else {
+        return false;
+    };
+    let is_same = pidfd_identity(own).is_some_and(|identity| pidfd_identity(fd) == Some(identity));
+    Fd(own as i32).close();
+    is_same
+}
+
+/// Device and inode of a pidfd, where it has an inode of its own.
+fn pidfd_identity(fd: usize) -> Option<[u64; 2]> {
+    const PID_FS_MAGIC: u64 = 0x5049_4446;
+    let (mut system, mut status) = ([0u64; 15], [0u64; 18]);
+    // SAFETY: struct statfs has 120 bytes, struct stat 144.
+    let asked = unsafe {
+        checked(nr::__NR_fstatfs, [fd, system.as_mut_ptr() as usize])
+            .and_then(|_| checked(nr::__NR_fstat, [fd, status.as_mut_ptr() as usize]))
+    };
+    (asked.is_ok() && system[0] == PID_FS_MAGIC).then_some([status[0], status[1]])
+}
+
 /// Sleeps.
 pub fn nap(nanoseconds: u64) {
     let time = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
@@ -144,6 +173,22 @@ mod tests {
             let length = write_decimal(number, &mut out);
             assert_eq!(std::str::from_utf8(&out[..length]), Ok(std::format!("{number}").as_str()));
         }
+    }
+
+    #[test]
+    fn another_process_has_another_descriptor() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
+        let open = |pid: i32| {
+            // SAFETY: a new descriptor.
+            unsafe { checked(nr::__NR_pidfd_open, [pid as usize, 0]) }.expect("a descriptor")
+        };
+        let (own, other) = (open(pid()), open(child.id() as i32));
+        assert_eq!(is_own_descriptor(own), pidfd_identity(own).is_some());
+        assert!(!is_own_descriptor(other) && !is_own_descriptor(0));
+        assert!(is_own_descriptor(-10000isize as usize));
+        [own, other].map(|fd| Fd(fd as i32).close());
+        drop(child.stdin.take());
+        child.wait().expect("its status");
     }
 
     #[test]
