@@ -110,6 +110,61 @@ fn pidfd_identity(fd: usize) -> Option<[u64; 2]> {
     (asked.is_ok() && system[0] == PID_FS_MAGIC).then_some([status[0], status[1]])
 }
 
+/// What a process is confined by.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Filters of system calls that hold for it (seccomp(2)).
+    pub filters: u32,
+    /// Process ids that it has, from that of `/proc` to its own (pid_namespaces(7)).
+    pub ids: u32,
+}
+
+impl Confinement {
+    /// This process's; none where `/proc` does not tell.
+    pub fn own() -> Self {
+        const STATUS_BYTES: usize = 4096;
+        let mut status = [0; STATUS_BYTES];
+        let Ok(file) = Fd::open(b"/proc/self/status\0", nr::O_RDONLY) else {
+            return Confinement::default();
+        };
+        let read = file.read(&mut status).unwrap_or(0);
+        file.close();
+        Confinement::of(&status[..read])
+    }
+
+    /// What a process's status says (proc(5)).
+    pub fn of(status: &[u8]) -> Self {
+        let field = |name: &[u8]| {
+            let mut lines = status.split(|&byte| byte == b'\n');
+            let value = lines.find_map(|line| line.strip_prefix(name));
+            value.and_then(|value| core::str::from_utf8(value).ok()).unwrap_or("")
+        };
+        Confinement {
+            filters: field(b"Seccomp_filters:").trim().parse().unwrap_or(0),
+            ids: field(b"NSpid:").split_ascii_whitespace().count() as u32,
+        }
+    }
+
+    /// Whether it is confined by more than `other`.
+    pub fn exceeds(self, other: Confinement) -> bool {
+        self.filters > other.filters || self.ids > other.ids
+    }
+}
+
+/// RAM that nobody has, in bytes.
+pub fn free_memory_bytes() -> u64 {
+    const FREE: usize = 5;
+    const UNIT: usize = 13;
+    // `struct sysinfo`: 112 bytes, in whole words but for the unit in the 14th.
+    let mut information = [0u64; 14];
+    // SAFETY: the kernel writes the struct.
+    match unsafe { checked(nr::__NR_sysinfo, [information.as_mut_ptr() as usize]) } {
+        Ok(_) => information[FREE].saturating_mul(u64::from(information[UNIT] as u32)),
+        Err(_) => 0,
+    }
+}
+
 /// Sleeps.
 pub fn nap(nanoseconds: u64) {
     let time = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
@@ -167,6 +222,24 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
+    fn a_status_says_what_confines_a_process() {
+        let status = b"Name:\tx\nNSpid:\t77\t1\nSeccomp:\t2\nSeccomp_filters:\t13\nGroups:\t\n";
+        let found = Confinement::of(status);
+        assert_eq!(found, Confinement { filters: 13, ids: 2 });
+        assert_eq!(Confinement::of(b"Name:\tx\nSeccomp:\t2\n"), Confinement::default());
+        let own = Confinement::own();
+        assert_eq!(own, Confinement::of(&std::fs::read("/proc/self/status").expect("readable")));
+        assert!(own.ids > 0 && !own.exceeds(own));
+        assert!(found.exceeds(Confinement { filters: 13, ids: 1 }));
+        assert!(found.exceeds(Confinement { filters: 12, ids: 2 }));
+    }
+
+    #[test]
+    fn some_memory_is_free() {
+        assert!(free_memory_bytes() > 0);
+    }
+
+    #[test]
     fn numbers_are_written() {
         for number in [0, 7, 10, 99, 4_194_304, i32::MAX] {
             let mut out = [0; 10];
@@ -186,7 +259,7 @@ mod tests {
         assert_eq!(is_own_descriptor(own), pidfd_identity(own).is_some());
         assert!(!is_own_descriptor(other) && !is_own_descriptor(0));
         assert!(is_own_descriptor(-10000isize as usize));
-        [own, other].map(|fd| Fd(fd as i32).close());
+        [own, other].into_iter().for_each(|fd| Fd(fd as i32).close());
         drop(child.stdin.take());
         child.wait().expect("its status");
     }

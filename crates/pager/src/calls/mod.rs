@@ -18,6 +18,7 @@ mod messages;
 mod neighbours;
 mod process_calls;
 mod requests;
+mod sandbox;
 mod shapes;
 mod signal_calls;
 mod signal_fds;
@@ -161,6 +162,7 @@ impl Process {
                 self.socket_call(thread, context)
             }
             nr::__NR_sendmmsg | nr::__NR_recvmmsg => self.messages_call(thread, context),
+            nr::__NR_seccomp => self.seccomp_call(thread, context),
             nr::__NR_vmsplice => self.splice_call(thread, context),
             nr::__NR_ioctl => self.control_device_call(thread, context),
             nr::__NR_io_submit => self.submit_call(thread, context),

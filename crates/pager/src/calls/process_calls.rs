@@ -19,6 +19,7 @@ const STRINGS_MAX: usize = 1 << 16;
 const STRING_STEP_BYTES: usize = 256;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SET_NAME: usize = 15;
+const PR_SET_SECCOMP: usize = 22;
 const PR_GET_NAME: usize = 16;
 /// `PR_SET_VMA`, which gives memory a name.
 const PR_SET_VMA: usize = 0x5356_4d41;
@@ -67,6 +68,9 @@ impl Process {
             }
             // Its requests name buffers in memory that it reads without a call: programs do without.
             nr::__NR_io_uring_setup => Outcome::Done(ENOSYS.as_result()),
+            nr::__NR_prctl if first == PR_SET_SECCOMP => {
+                self.sandbox_call(thread, context, second, third)
+            }
             nr::__NR_prctl => self.control_call(thread, arguments),
             _ => Outcome::GoOn,
         }
