@@ -107,6 +107,12 @@ hazards! {
     own_memory "own_memory" 20;
     uring "uring" 20;
     aio "aio" 20;
+    lent "lent" 20;
+    advice "advice" 20;
+    userfault "userfault" 20;
+    sandbox "sandbox" 20;
+    // The children of a namespace are counted until they leave management.
+    namespaces "namespaces" 24 in Disk;
     sparse "sparse" 24;
     rlimits "rlimits" 20;
     privileges "privileges" 20;

@@ -62,6 +62,54 @@ static void submit_and_wait(int presses) {
     }
 }
 
+/* As many small requests with one call as the kernel takes, and more than can be held at a time. */
+#define MANY 6000
+
+static void submit_many(uint64_t tag) {
+    aio_context_t many = 0;
+    if (syscall(SYS_io_setup, MANY, &many) != 0)
+        return;
+    struct iocb *all = pages_map(MANY * sizeof *all / PAGE_BYTES + 1);
+    struct iocb **places = pages_map(MANY * sizeof *places / PAGE_BYTES + 1);
+    struct io_event *ends = pages_map(MANY * sizeof *ends / PAGE_BYTES + 1);
+    uint64_t *words = pages_map(MANY);
+    char name[] = "aio-XXXXXX";
+    int fd = mkstemp(name);
+    CHECK(fd >= 0 && unlink(name) == 0);
+    for (int writes = 1; writes >= 0; writes--) {
+        memset(all, 0, MANY * sizeof *all);
+        for (size_t at = 0; at < MANY; at++) {
+            uint64_t *word = words + at * PAGE_WORDS + 5;
+            *word = writes ? mix(tag + at) : 0;
+            all[at].aio_data = at;
+            all[at].aio_fildes = fd;
+            all[at].aio_offset = at * sizeof *word;
+            all[at].aio_lio_opcode = writes ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
+            all[at].aio_buf = (uintptr_t)word;
+            all[at].aio_nbytes = sizeof *word;
+            places[at] = &all[at];
+        }
+        press();
+        CHECK(syscall(SYS_io_submit, many, MANY, places) == MANY);
+        press();
+        for (int done = 0; done < MANY;) {
+            int more = syscall(SYS_io_getevents, many, 1, MANY, ends, NULL);
+            CHECK(more > 0);
+            for (int at = 0; at < more; at++)
+                CHECK(ends[at].res == sizeof *words);
+            done += more;
+        }
+    }
+    for (size_t at = 0; at < MANY; at++)
+        CHECK(words[at * PAGE_WORDS + 5] == mix(tag + at));
+    /* What cannot be read ends the call; what came before is done. */
+    places[MANY - 1] = address(16);
+    CHECK(syscall(SYS_io_submit, many, MANY, places) == MANY - 1);
+    CHECK(syscall(SYS_io_destroy, many) == 0);
+    CHECK(munmap(words, MANY * PAGE_BYTES) == 0);
+    close(fd);
+}
+
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
     ballast_make(28);
@@ -98,6 +146,8 @@ int main(int argc, char **argv) {
         for (int round = 0; round < ROUNDS; round++)
             tag = mix(tag + round);
     CHECK(!is_there || syscall(SYS_io_destroy, context) == 0);
+    if (is_there)
+        submit_many(tag);
     note(tag);
     return victim_end();
 }

@@ -6,6 +6,7 @@
 #include "victim.h"
 #include <dirent.h>
 #include <linux/stat.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
@@ -199,6 +200,9 @@ static void waiting(void) {
     CHECK(epoll_wait(epoll, events, 64, 1000) == 1 && events[0].data.u64 == 77);
     press();
     CHECK(epoll_pwait(epoll, events, 64, 1000, none) == 1 && events[0].events == EPOLLIN);
+    press();
+    CHECK(syscall(SYS_epoll_pwait2, epoll, events, 64, precise, none, 8) == 1
+          || errno == ENOSYS); /* before Linux 5.11 */
     int counting = eventfd(0, 0);
     *counter = 5;
     press();
@@ -212,6 +216,7 @@ static void sockets(void) {
     socklen_t *length = COPY(socklen_t, sizeof *bound),
               *peer_length = COPY(socklen_t, sizeof *peer);
     int *value = COPY(int, 1), *found = slot(), *pair = slot();
+    struct ifconf *interfaces = COPY(struct ifconf, PAGE_BYTES, {slot()});
     socklen_t *found_length = COPY(socklen_t, sizeof *found);
     name->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     press();
@@ -230,6 +235,9 @@ static void sockets(void) {
     *length = sizeof *bound;
     CHECK(getpeername(server, (struct sockaddr *)bound, length) == 0
           && bound->sin_port == peer->sin_port);
+    press();
+    CHECK(ioctl(listener, SIOCGIFCONF, interfaces) == 0
+          && interfaces->ifc_len % sizeof(struct ifreq) == 0);
     press();
     CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 && write(pair[0], "x", 1) == 1);
     close(pair[0]), close(pair[1]), close(listener), close(client), close(server);

@@ -10,12 +10,13 @@
 #include <sys/resource.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 
 #define ROUNDS 60
 
 /* What the thread waits in, and how its wait ends. */
-enum way { EPOLL_WAIT, EPOLL_PWAIT, SEMOP, SIGTIMEDWAIT, ACCEPT, RECV, RECVMSG, WAYS };
+enum way { EPOLL_WAIT, EPOLL_PWAIT, SEMOP, SIGTIMEDWAIT, ACCEPT, RECV, RECVMSG, READ, READV, WAYS };
 
 static int epoll, event, semaphores, listener, pair[2], cpu;
 static struct sockaddr_un name;
@@ -34,6 +35,7 @@ static void wait_in(enum way way, void *memory) {
     struct sembuf *operation = memory;
     struct sockaddr_un *peer = memory;
     struct msghdr *message = memory;
+    struct iovec *vectors = memory;
     struct timespec time = {60, 0};
     uint64_t word;
     sigset_t set;
@@ -61,6 +63,13 @@ static void wait_in(enum way way, void *memory) {
         break;
     case RECV:
         CHECK(recv(pair[0], memory, 1, 0) == 1);
+        break;
+    case READ:
+        CHECK(read(pair[0], memory, 1) == 1);
+        break;
+    case READV:
+        *vectors = (struct iovec){memory + sizeof *vectors, 1};
+        CHECK(readv(pair[0], vectors, 1) == 1);
         break;
     default:
         memset(message, 0, sizeof *message);

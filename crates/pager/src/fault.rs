@@ -35,7 +35,9 @@ impl Process {
         is_write: bool,
     ) -> bool {
         let page = (address / PAGE_BYTES) as u64;
-        let Some(region) = self.regions.find(page) else { return false };
+        let Some(region) = self.regions.find(page).or_else(|| self.manage_grown(page)) else {
+            return false;
+        };
         let entry = self.engine.cache.index.get(page);
         if entry.is_resident() {
             if self.frame_of(page).is_some() {

@@ -77,6 +77,8 @@ pub(crate) struct Process {
     pub(crate) staging: Mapping,
     /// Pages in staging that are there and hold nothing.
     pub(crate) spare_pages: usize,
+    /// The kernel may have pages of the program after a call, in a pipe or on their way to a network.
+    pub(crate) lends_pages: bool,
     /// Pages on their way in.
     pub(crate) incoming: Mapping,
     /// Most pages that were ever on their way in.

@@ -10,6 +10,9 @@
 //! Invariants: staging's first `spare_pages` pages are there, belong to this process alone, hold
 //! nothing that is wanted, and are counted as metadata. There are none across a fork.
 //!
+//! Not in a process that has lent the kernel pages beyond a call: `UFFDIO_MOVE` lifts such a page,
+//! and who has it would find in it what comes in next.
+//!
 //! Bad in a process of several threads, which has none: each move out of staging interrupts every
 //! processor that runs one of them, where giving back many pages interrupts it once.
 
@@ -40,6 +43,7 @@ impl Process {
     /// Whether pages come in by way of spares.
     fn keeps_spares(&self) -> bool {
         self.lift == Lift::Move
+            && !self.lends_pages
             && self.recorder.is_none()
             && self.threads.was_always_one()
             && self.keeps_buffers()

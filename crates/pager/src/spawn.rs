@@ -239,6 +239,10 @@ impl Process {
                     context.registers.rsp = wanted.stack_pointer;
                 }
                 self.begin_as_child(thread, wanted.flags & CLONE_FILES != 0);
+                if process::parent_pid() == 0 {
+                    // The first of a pid namespace: others know it by another id.
+                    self.leave(thread, context);
+                }
             }
             error if error < 0 => {
                 self.unshare_with_child();

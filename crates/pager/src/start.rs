@@ -13,12 +13,14 @@ use zpager_policy::{Design, SLOTS, Sample, Sampler};
 use zpager_store::{Cipher, Clusters, References, Seal, Stores};
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
+use zpager_sys::process::Confinement;
 use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
 use zpager_wire::{
-    CONTROL_VARIABLE, Control, Entry, EventKind, ProcessSlot, STORES_MAX, StoreKey, Tables,
+    CONTROL_VARIABLE, Control, Entry, EventKind, ProcessSlot, STORES_MAX, Settings, StoreKey,
+    Tables,
 };
 
 use crate::account::{Published, count};
@@ -104,6 +106,11 @@ pub unsafe fn load(image: Image) {
     let entry = crate::assembly::enter as *const () as usize;
     control.entry_offset.store((entry - image.start) as u64, Release);
     let pid = process::pid();
+    let Settings { filters, ids, .. } = control.settings;
+    if Confinement::own().exceeds(Confinement { filters, ids }) {
+        // Nor is it known by this id to others.
+        return control.events.note(EventKind::Sandboxed, pid, 0, 0);
+    }
     // SAFETY: the supervisor's mapping, mapped as a whole.
     let tables = unsafe { Tables::behind(control) };
     // What this process held before it began this program is gone.
@@ -313,6 +320,7 @@ fn build(
         published: Published::default(),
         staging,
         spare_pages: 0,
+        lends_pages: false,
         incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         actions: [signal::Action::default(); SIGNALS + 1],

@@ -10,6 +10,7 @@ use zpager_sys::{PAGE_BYTES, pagemap};
 
 use crate::copies::Keep;
 use crate::hold::pages_of;
+use crate::maps;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
 
@@ -42,6 +43,25 @@ impl Process {
             return false;
         }
         true
+    }
+
+    /// Takes into management what has come to a managed mapping that grows down (`MAP_GROWSDOWN`), if
+    /// `page` is in it: the kernel extends such a mapping by itself when it is touched below its start,
+    /// and what it is registered for holds there as well.
+    pub(crate) fn manage_grown(&mut self, page: u64) -> Option<Region> {
+        let above = self.regions.all().get(self.regions.first_after(page)).copied()?;
+        let line = maps::anonymous_at(page as usize * PAGE_BYTES)?;
+        let start = (line.start / PAGE_BYTES) as u64;
+        let grown = start..above.start;
+        if above.start >= (line.end / PAGE_BYTES) as u64 || !grown.contains(&page) {
+            return None;
+        }
+        if self.regions.overlaps(&grown) || !self.regions.add(grown.clone(), line.protection) {
+            return None;
+        }
+        self.regions.set_in_child(grown.clone(), above.in_child);
+        self.note_present(grown);
+        self.regions.find(page)
     }
 
     /// Registers a managed range again, after the kernel moved or copied it.

@@ -15,6 +15,9 @@ pub const SYS_USER_DISPATCH: i32 = 2;
 /// Value of the selector that has calls dispatched.
 pub const SELECTOR_BLOCK: u8 = 1;
 
+/// Value of the selector that has the kernel serve them.
+pub const SELECTOR_ALLOW: u8 = 0;
+
 /// Has the calling thread's system calls dispatched, except those made within `allowed`.
 ///
 /// # Errors

@@ -81,6 +81,90 @@ pub fn raise(signal: u32) {
     let _ = unsafe { checked(nr::__NR_tgkill, [pid() as usize, tid() as usize, signal as usize]) };
 }
 
+/// Whether a descriptor is this process's own pidfd. False where the kernel does not tell one pidfd
+/// from another (before Linux 6.9).
+pub fn is_own_descriptor(fd: usize) -> bool {
+    const SELF_THREAD: i32 = -10000;
+    const SELF_PROCESS: i32 = -10001;
+    if [SELF_THREAD, SELF_PROCESS].contains(&(fd as i32)) {
+        return true;
+    }
+    // SAFETY: a descriptor of our own, which is closed below.
+    let Ok(own) = (unsafe { checked(nr::__NR_pidfd_open, [pid() as usize, 0]) }) else {
+        return false;
+    };
+    let is_same = pidfd_identity(own).is_some_and(|identity| pidfd_identity(fd) == Some(identity));
+    Fd(own as i32).close();
+    is_same
+}
+
+/// Device and inode of a pidfd, where it has an inode of its own.
+fn pidfd_identity(fd: usize) -> Option<[u64; 2]> {
+    const PID_FS_MAGIC: u64 = 0x5049_4446;
+    let (mut system, mut status) = ([0u64; 15], [0u64; 18]);
+    // SAFETY: struct statfs has 120 bytes, struct stat 144.
+    let asked = unsafe {
+        checked(nr::__NR_fstatfs, [fd, system.as_mut_ptr() as usize])
+            .and_then(|_| checked(nr::__NR_fstat, [fd, status.as_mut_ptr() as usize]))
+    };
+    (asked.is_ok() && system[0] == PID_FS_MAGIC).then_some([status[0], status[1]])
+}
+
+/// What a process is confined by.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Filters of system calls that hold for it (seccomp(2)).
+    pub filters: u32,
+    /// Process ids that it has, from that of `/proc` to its own (pid_namespaces(7)).
+    pub ids: u32,
+}
+
+impl Confinement {
+    /// This process's; none where `/proc` does not tell.
+    pub fn own() -> Self {
+        const STATUS_BYTES: usize = 4096;
+        let mut status = [0; STATUS_BYTES];
+        let Ok(file) = Fd::open(b"/proc/self/status\0", nr::O_RDONLY) else {
+            return Confinement::default();
+        };
+        let read = file.read(&mut status).unwrap_or(0);
+        file.close();
+        Confinement::of(&status[..read])
+    }
+
+    /// What a process's status says (proc(5)).
+    pub fn of(status: &[u8]) -> Self {
+        let field = |name: &[u8]| {
+            let mut lines = status.split(|&byte| byte == b'\n');
+            let value = lines.find_map(|line| line.strip_prefix(name));
+            value.and_then(|value| core::str::from_utf8(value).ok()).unwrap_or("")
+        };
+        Confinement {
+            filters: field(b"Seccomp_filters:").trim().parse().unwrap_or(0),
+            ids: field(b"NSpid:").split_ascii_whitespace().count() as u32,
+        }
+    }
+
+    /// Whether it is confined by more than `other`.
+    pub fn exceeds(self, other: Confinement) -> bool {
+        self.filters > other.filters || self.ids > other.ids
+    }
+}
+
+/// RAM that nobody has, in bytes.
+pub fn free_memory_bytes() -> u64 {
+    const FREE: usize = 5;
+    const UNIT: usize = 13;
+    // `struct sysinfo`: 112 bytes, in whole words but for the unit in the 14th.
+    let mut information = [0u64; 14];
+    // SAFETY: the kernel writes the struct.
+    match unsafe { checked(nr::__NR_sysinfo, [information.as_mut_ptr() as usize]) } {
+        Ok(_) => information[FREE].saturating_mul(u64::from(information[UNIT] as u32)),
+        Err(_) => 0,
+    }
+}
+
 /// Sleeps.
 pub fn nap(nanoseconds: u64) {
     let time = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
@@ -138,12 +222,46 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
+    fn a_status_says_what_confines_a_process() {
+        let status = b"Name:\tx\nNSpid:\t77\t1\nSeccomp:\t2\nSeccomp_filters:\t13\nGroups:\t\n";
+        let found = Confinement::of(status);
+        assert_eq!(found, Confinement { filters: 13, ids: 2 });
+        assert_eq!(Confinement::of(b"Name:\tx\nSeccomp:\t2\n"), Confinement::default());
+        let own = Confinement::own();
+        assert_eq!(own, Confinement::of(&std::fs::read("/proc/self/status").expect("readable")));
+        assert!(own.ids > 0 && !own.exceeds(own));
+        assert!(found.exceeds(Confinement { filters: 13, ids: 1 }));
+        assert!(found.exceeds(Confinement { filters: 12, ids: 2 }));
+    }
+
+    #[test]
+    fn some_memory_is_free() {
+        assert!(free_memory_bytes() > 0);
+    }
+
+    #[test]
     fn numbers_are_written() {
         for number in [0, 7, 10, 99, 4_194_304, i32::MAX] {
             let mut out = [0; 10];
             let length = write_decimal(number, &mut out);
             assert_eq!(std::str::from_utf8(&out[..length]), Ok(std::format!("{number}").as_str()));
         }
+    }
+
+    #[test]
+    fn another_process_has_another_descriptor() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
+        let open = |pid: i32| {
+            // SAFETY: a new descriptor.
+            unsafe { checked(nr::__NR_pidfd_open, [pid as usize, 0]) }.expect("a descriptor")
+        };
+        let (own, other) = (open(pid()), open(child.id() as i32));
+        assert_eq!(is_own_descriptor(own), pidfd_identity(own).is_some());
+        assert!(!is_own_descriptor(other) && !is_own_descriptor(0));
+        assert!(is_own_descriptor(-10000isize as usize));
+        [own, other].into_iter().for_each(|fd| Fd(fd as i32).close());
+        drop(child.stdin.take());
+        child.wait().expect("its status");
     }
 
     #[test]

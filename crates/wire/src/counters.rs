@@ -81,10 +81,13 @@ pub enum EventKind {
     /// A write to one of several stores failed, and another one took over. The value is the error
     /// number, the address the store's number, from 0.
     StoreFailed,
+    /// A program has a filter of system calls that stands in the pager's way, or process ids that
+    /// others do not know it by: it runs without zpager.
+    Sandboxed,
 }
 
 /// Every kind, in the order of their numbers.
-pub const EVENT_KINDS: [EventKind; 10] = [
+pub const EVENT_KINDS: [EventKind; 11] = [
     EventKind::StoreWriteFailed,
     EventKind::StoreFull,
     EventKind::BudgetExceeded,
@@ -95,6 +98,7 @@ pub const EVENT_KINDS: [EventKind; 10] = [
     EventKind::InvariantBroken,
     EventKind::Abandoned,
     EventKind::StoreFailed,
+    EventKind::Sandboxed,
 ];
 
 /// One kind of event: how often, and the first time's particulars.

@@ -30,7 +30,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -126,6 +126,11 @@ pub struct Settings {
     pub agent_fd: i32,
     /// The supervisor's descriptor of the [`Ring`] of a run that is recorded, or -1.
     pub ring_fd: i32,
+    /// Filters of system calls that hold for the supervisor, and process ids that it has. A program
+    /// with more of either is not managed.
+    pub filters: u32,
+    /// See `filters`.
+    pub ids: u32,
     /// Manage every program from its first instruction instead of when the budget comes near.
     pub from_start: u8,
     /// Lift pages by write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.

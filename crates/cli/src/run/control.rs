@@ -63,6 +63,8 @@ mod tests {
             clusters_fd: -1,
             agent_fd: -1,
             ring_fd: -1,
+            filters: 0,
+            ids: 1,
             from_start: 0,
             lift_by_copy: 0,
             store_encrypt: 0,

@@ -14,6 +14,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use rustix::rand::GetRandomFlags;
+use zpager_sys::process::Confinement;
 use zpager_wire::{CONTROL_VARIABLE, STORES_MAX, Settings, StoreKey, StoreSettings};
 
 use super::budget::{self, Budget};
@@ -63,6 +64,7 @@ impl Session {
         let agent = image::unpack()?;
         let from_start = has_to_manage_from_start(configuration, &budget, notices);
         let remote = stores.as_ref().and_then(|stores| stores.remote.as_ref());
+        let confinement = Confinement::own();
         let control = SharedControl::new(Settings {
             budget_bytes: budget.bytes,
             store_limit_bytes: stores.as_ref().map_or(0, |stores| stores.limit_bytes),
@@ -73,6 +75,8 @@ impl Session {
             clusters_fd: stores.as_ref().map_or(-1, |stores| stores.clusters.as_raw_fd()),
             agent_fd: agent.as_raw_fd(),
             ring_fd: ring.map_or(-1, |ring| ring.as_raw_fd()),
+            filters: confinement.filters,
+            ids: confinement.ids,
             from_start: from_start.into(),
             lift_by_copy: configuration.lift_by_copy.into(),
             store_encrypt: configuration.store_encrypt.into(),

@@ -6,9 +6,10 @@
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
-use zpager_sys::{Errno, mapping};
+use zpager_sys::{Errno, mapping, process};
 
 use super::Outcome;
+use super::transfer::{VECTORS_MAX, some_or};
 use crate::copies::Keep;
 use crate::hold::pages_of;
 use crate::maps;
@@ -25,11 +26,20 @@ const SPECIAL: u32 = nr::MAP_GROWSDOWN | nr::MAP_STACK | nr::MAP_HUGETLB | nr::M
 const MAP_FIXED: usize = nr::MAP_FIXED as usize;
 const MAP_POPULATE: usize = nr::MAP_POPULATE as usize;
 const PROTECTION_MASK: usize = 7;
+const VECTOR_BYTES: usize = 16;
 /// At most this part of the budget can be locked or populated at once.
 const LOCKED_PART: usize = 4;
 
 fn page_end(address: usize) -> usize {
     address.saturating_add(PAGE_BYTES - 1) & !(PAGE_BYTES - 1)
+}
+
+/// Whether another process may give the advice: it changes no contents.
+fn is_about_others(advice: usize) -> bool {
+    matches!(
+        advice as u32,
+        nr::MADV_COLD | nr::MADV_PAGEOUT | nr::MADV_WILLNEED | nr::MADV_COLLAPSE
+    )
 }
 
 fn is_private_anonymous(flags: usize) -> bool {
@@ -47,6 +57,7 @@ impl Process {
             nr::__NR_mremap => self.remap(arguments),
             nr::__NR_mprotect | nr::__NR_pkey_mprotect => self.protect(number, arguments),
             nr::__NR_madvise => self.advise(thread, arguments),
+            nr::__NR_process_madvise => self.advise_vectors(thread, arguments),
             nr::__NR_brk => self.move_break(arguments[0]),
             nr::__NR_mlock | nr::__NR_mlock2 => self.lock_memory(arguments),
             // Current memory may be larger than the budget: as if the limit of locked memory forbade it.
@@ -141,11 +152,12 @@ impl Process {
                     self.dropped(to.end..from.end);
                 } else if from.end < to.end {
                     self.manage(from.end..to.end, region.protection);
+                    self.regions.set_in_child(from.end..to.end, region.in_child);
                 }
             }
             Some(region) => {
                 let keeps_old = flags & nr::MREMAP_DONTUNMAP as usize != 0;
-                self.moved(from, to, region.protection, keeps_old);
+                self.moved(from, to, &region, keeps_old);
                 self.keep_apart(new, new_bytes, false);
             }
         }
@@ -175,7 +187,8 @@ impl Process {
     }
 
     /// The kernel moved a managed range; what is known of its pages moves too.
-    fn moved(&mut self, from: Pages, to: Pages, protection: u32, keeps_old: bool) {
+    fn moved(&mut self, from: Pages, to: Pages, region: &Region, keeps_old: bool) {
+        let Region { protection, in_child, .. } = *region;
         if !self.regions.remove(from.clone()) {
             self.fail(ENOMEM, from.start as usize * PAGE_BYTES);
         }
@@ -192,10 +205,11 @@ impl Process {
         if !self.manage(to.clone(), protection) {
             self.fail(EINVAL, to.start as usize * PAGE_BYTES);
         }
-        let in_child = InChild::default();
+        self.regions.set_in_child(to.clone(), in_child);
         self.protect_shared(&Region { start: to.start, end: to.end, protection, in_child });
         if keeps_old {
-            self.manage(from, protection);
+            self.manage(from.clone(), protection);
+            self.regions.set_in_child(from, in_child);
         }
     }
 
@@ -266,6 +280,44 @@ impl Process {
             nr::MADV_DOFORK | nr::MADV_KEEPONFORK => self.advise_fork(arguments, InChild::Copied),
             nr::MADV_POPULATE_READ | nr::MADV_POPULATE_WRITE => self.populate(thread, start, bytes),
             _ => Outcome::GoOn,
+        }
+    }
+
+    /// `process_madvise`: process, vectors, their number, advice, flags. Linux 6.13 takes from the
+    /// process itself what changes its memory: each vector is as a call of `madvise` then.
+    fn advise_vectors(&mut self, thread: &mut Thread, arguments: [usize; 6]) -> Outcome {
+        let [process, vectors, count, advice, flags, _] = arguments;
+        self.hold(thread, vectors, count.min(VECTORS_MAX) * VECTOR_BYTES);
+        if count > VECTORS_MAX || flags != 0 || is_about_others(advice) {
+            return Outcome::GoOn;
+        }
+        if !process::is_own_descriptor(process) {
+            return Outcome::Done(EINVAL.as_result());
+        }
+        let mut done_bytes = 0;
+        for at in 0..count {
+            let words = self.peek_words(vectors + at * VECTOR_BYTES);
+            let Some([start, bytes]) = words else {
+                return Outcome::Done(some_or(done_bytes, EFAULT.as_result()));
+            };
+            let outcome = match self.advise(thread, [start, bytes, advice, 0, 0, 0]) {
+                Outcome::Done(result) => result,
+                // As the kernel would: it refuses some advice here that it takes there.
+                _ => self.advise_vector(process, [start, bytes], advice),
+            };
+            if outcome < 0 {
+                return Outcome::Done(some_or(done_bytes, outcome));
+            }
+            done_bytes += bytes;
+        }
+        Outcome::Done(done_bytes as isize)
+    }
+
+    fn advise_vector(&self, process: usize, vector: [usize; 2], advice: usize) -> isize {
+        let at = vector.as_ptr() as usize;
+        match self.make(nr::__NR_process_madvise, [process, at, 1, advice, 0, 0]) {
+            Ok(_) => 0,
+            Err(error) => error.as_result(),
         }
     }
 

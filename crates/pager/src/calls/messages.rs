@@ -77,6 +77,7 @@ impl Process {
     /// `sendmmsg`, `recvmmsg`: descriptor, messages, their number, flags, time.
     pub(super) fn messages_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let before = context.registers;
+        self.note_flags(before.arguments()[3]);
         let messages = Messages { before, done: 0, asked: 0, is_disturbed: false };
         let asked = self.hold_messages(thread, &messages);
         if asked == messages.count() {

@@ -11,11 +11,14 @@
 mod across;
 mod descriptors;
 mod execute;
+mod ioctls;
+mod lent;
 mod memory;
 mod messages;
 mod neighbours;
 mod process_calls;
 mod requests;
+mod sandbox;
 mod shapes;
 mod signal_calls;
 mod signal_fds;
@@ -35,6 +38,7 @@ use crate::threads::Thread;
 use across::Across;
 pub(crate) use execute::Environment;
 pub(crate) use messages::Messages;
+use requests::Submission;
 pub(crate) use stream::Continued;
 use transfer::Pieces;
 
@@ -50,6 +54,8 @@ pub(crate) enum Outcome {
     Transfer(Pieces),
     /// The same, between this process and another or itself.
     Across(Across),
+    /// Requests that are submitted in parts, without the lock.
+    Submission(Submission),
     /// It makes a child that shares this memory, without the lock.
     Spawn(Spawn),
     /// It ends the process: nobody else of it may enter the pager again.
@@ -93,7 +99,9 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     }
     match process.call(thread, context) {
         Outcome::GoOn => {
-            let repeats = Some(number as u32).filter(|&number| waits::is_made_again(number));
+            let is_made_again =
+                waits::is_made_again(number as u32) || process.is_timed_transfer(thread, context);
+            let repeats = Some(number as u32).filter(|_| is_made_again);
             let stub = stubs::for_site(context.registers.rip, repeats);
             drop(guard);
             go_on(thread, context, number, stub);
@@ -107,6 +115,10 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
         Outcome::Across(across) => {
             drop(guard);
             context.registers.rax = across.transfer(thread) as usize;
+        }
+        Outcome::Submission(submission) => {
+            drop(guard);
+            context.registers.rax = submission.submit(thread) as usize;
         }
         Outcome::Spawn(spawn) => {
             drop(guard);
@@ -150,6 +162,9 @@ impl Process {
                 self.socket_call(thread, context)
             }
             nr::__NR_sendmmsg | nr::__NR_recvmmsg => self.messages_call(thread, context),
+            nr::__NR_seccomp => self.seccomp_call(thread, context),
+            nr::__NR_vmsplice => self.splice_call(thread, context),
+            nr::__NR_ioctl => self.control_device_call(thread, context),
             nr::__NR_io_submit => self.submit_call(thread, context),
             nr::__NR_mmap
             | nr::__NR_munmap
@@ -157,6 +172,7 @@ impl Process {
             | nr::__NR_mprotect
             | nr::__NR_pkey_mprotect
             | nr::__NR_madvise
+            | nr::__NR_process_madvise
             | nr::__NR_brk
             | nr::__NR_mlock
             | nr::__NR_mlock2

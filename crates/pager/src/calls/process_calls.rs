@@ -19,7 +19,11 @@ const STRINGS_MAX: usize = 1 << 16;
 const STRING_STEP_BYTES: usize = 256;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SET_NAME: usize = 15;
+const PR_SET_SECCOMP: usize = 22;
 const PR_GET_NAME: usize = 16;
+/// `PR_SET_VMA`, which gives memory a name.
+const PR_SET_VMA: usize = 0x5356_4d41;
+const OPTION_BYTES: usize = 256;
 const ROBUST_HEAD_BYTES: usize = 24;
 /// Most entries of a list of robust mutexes that the kernel looks at.
 const ROBUST_MAX: usize = 2048;
@@ -64,7 +68,10 @@ impl Process {
             }
             // Its requests name buffers in memory that it reads without a call: programs do without.
             nr::__NR_io_uring_setup => Outcome::Done(ENOSYS.as_result()),
-            nr::__NR_prctl => self.control_call(thread, first, second),
+            nr::__NR_prctl if first == PR_SET_SECCOMP => {
+                self.sandbox_call(thread, context, second, third)
+            }
+            nr::__NR_prctl => self.control_call(thread, arguments),
             _ => Outcome::GoOn,
         }
     }
@@ -133,12 +140,14 @@ impl Process {
         Outcome::Done(if told { 0 } else { EFAULT.as_result() })
     }
 
-    fn control_call(&mut self, thread: &mut Thread, option: usize, pointer: usize) -> Outcome {
+    fn control_call(&mut self, thread: &mut Thread, arguments: [usize; 6]) -> Outcome {
+        let [option, pointer, third, _, fifth, _] = arguments;
         match option {
             PR_SET_SYSCALL_USER_DISPATCH => return Outcome::Done(EINVAL.as_result()),
             PR_SET_NAME | PR_GET_NAME => self.hold(thread, pointer, 16),
+            PR_SET_VMA => self.hold_string(thread, fifth),
             // Options that write do so to a word or a small struct.
-            _ => self.hold(thread, pointer, 256),
+            _ => [pointer, third].into_iter().for_each(|at| self.hold(thread, at, OPTION_BYTES)),
         }
         Outcome::GoOn
     }

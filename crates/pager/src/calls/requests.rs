@@ -6,15 +6,18 @@
 //! `UFFDIO_MOVE` refuses it. Where pages are lifted by copying nothing refuses that: there the
 //! buffers leave management.
 //!
+//! More requests with one call than a thread can hold pages for are submitted in parts, with all
+//! signals blocked; the program sees one call.
+//!
 //! Sources: io_submit(2), include/uapi/linux/aio_abi.h.
 //!
-//! Bad case: more requests with one call than a thread can hold pages for; the last ones may fail
-//! with `EFAULT`.
+//! Bad case: a request of more vectors than can be held; it may fail with `EFAULT`.
 
 use zpager_sys::signal::Context;
+use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
-use super::transfer::{CALL_BYTES_MAX, VECTORS_MAX};
+use super::transfer::{CALL_BYTES_MAX, VECTORS_MAX, some_or};
 use crate::hold::pages_of;
 use crate::process::{Lift, Process};
 use crate::threads::Thread;
@@ -25,28 +28,87 @@ const REQUEST_WORDS: usize = 5;
 const ASKED: usize = 2;
 const BUFFER: usize = 3;
 const LENGTH: usize = 4;
-/// Most requests of one call that are looked at.
-const REQUESTS_MAX: usize = 1 << 12;
+/// What a request holds besides its vectors: its place in the list, itself, and its list of vectors
+/// or its buffer.
+const HOLDS_BESIDES: usize = 3;
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_CMD_PWRITE: u16 = 1;
 const IOCB_CMD_PREADV: u16 = 7;
 const IOCB_CMD_PWRITEV: u16 = 8;
 const VECTOR_BYTES: usize = 16;
 
+/// A call that is made in parts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Submission {
+    context: usize,
+    count: isize,
+    list: usize,
+}
+
+impl Submission {
+    /// Where the pointer to a request is.
+    fn place(&self, at: isize) -> usize {
+        self.list.wrapping_add(at as usize * size_of::<usize>())
+    }
+
+    /// Submits all; gives what the whole call returns.
+    pub(super) fn submit(&self, thread: &mut Thread) -> isize {
+        let mut done = 0;
+        while done < self.count {
+            thread.let_go();
+            let held = Process::with(|process| process.hold_requests(thread, self, done));
+            let part = held.unwrap_or(self.count - done);
+            let arguments = [self.context, part as usize, self.place(done), 0, 0, 0];
+            // SAFETY: a part of the program's own call, with its buffers held.
+            let submitted = unsafe { syscall::call(nr::__NR_io_submit, arguments) };
+            if submitted < 0 {
+                return some_or(done as usize, submitted);
+            }
+            done += submitted;
+            if submitted < part {
+                break;
+            }
+        }
+        done
+    }
+}
+
 impl Process {
     /// `io_submit`: the context, how many requests, where the pointers to them are.
     pub(super) fn submit_call(&mut self, thread: &mut Thread, context: &Context) -> Outcome {
-        let [_, count, list, ..] = context.registers.arguments();
-        let count = count.min(REQUESTS_MAX);
-        self.hold(thread, list, count * size_of::<usize>());
-        for at in 0..count {
-            let Some([request]) = self.peek_words(list + at * size_of::<usize>()) else { break };
+        let [context, count, list, ..] = context.registers.arguments();
+        let submission = Submission { context, count: count as isize, list };
+        if self.hold_requests(thread, &submission, 0) == submission.count {
+            return Outcome::GoOn;
+        }
+        Outcome::Submission(submission)
+    }
+
+    /// Holds the requests from number `first` on, as many as may be held at a time but one at least;
+    /// gives how many, and all of them where one cannot be read, at which the kernel stops.
+    fn hold_requests(
+        &mut self,
+        thread: &mut Thread,
+        submission: &Submission,
+        first: isize,
+    ) -> isize {
+        for at in first..submission.count {
+            let place = submission.place(at);
+            let Some([request]) = self.peek_words(place) else { break };
+            let Some(words) = self.peek_words::<REQUEST_WORDS>(request) else { break };
+            let vectors = match words[ASKED] as u16 {
+                IOCB_CMD_PREADV | IOCB_CMD_PWRITEV => words[LENGTH].min(VECTORS_MAX),
+                _ => 0,
+            };
+            if at > first && thread.holds_left() < HOLDS_BESIDES + vectors {
+                return at - first;
+            }
+            self.hold_unless_held(thread, place, size_of::<usize>());
             // The kernel writes a key into it.
             self.hold_unless_held(thread, request, REQUEST_BYTES);
-            let Some(words) = self.peek_words::<REQUEST_WORDS>(request) else { break };
             self.hold_request(thread, words);
         }
-        Outcome::GoOn
+        submission.count - first
     }
 
     /// Has the buffers of a request be there, and stay.

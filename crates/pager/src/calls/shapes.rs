@@ -4,6 +4,7 @@
 //! that is not in the table has every argument that points into managed memory
 //! held for [`UNKNOWN_BYTES`].
 
+use zpager_sys::PAGE_BYTES;
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::nr;
 
@@ -30,22 +31,20 @@ enum Argument {
     Length,
     /// Points to a buffer whose length another argument points to.
     BytesAt(usize),
-    /// Points to vectors, as many as another argument says.
-    Vectors(usize),
     /// Points to a message header.
     Message,
-    /// Points to what an `ioctl` of the number in another argument takes.
-    Control(usize),
+    /// Points to as many bytes as another argument's bytes have pages.
+    ByteAPage(usize),
     /// Points to a signal mask's pointer and length, as `pselect6` has it.
     MaskAt,
 }
 
 use Argument::{
-    Array, Bytes, BytesAt, Control, Fixed, Length, MaskAt, Message, Set, Text, Value, Vectors,
+    Array, ByteAPage, Bytes, BytesAt, Fixed, Length, MaskAt, Message, Set, Text, Value,
 };
 
 /// What an argument of an unknown call is taken to point to.
-const UNKNOWN_BYTES: usize = 4096;
+pub(super) const UNKNOWN_BYTES: usize = 4096;
 /// Longest a buffer can be that a pointed-to length names.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 const MESSAGE_BYTES: usize = 56;
@@ -124,11 +123,9 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_io_getevents => &[Value, Value, Value, Array(32, 2), TIME],
         nr::__NR_io_pgetevents => &[Value, Value, Value, Array(32, 2), TIME, MaskAt],
         nr::__NR_io_cancel => &[Value, Fixed(64), Fixed(32)],
-        nr::__NR_ioctl => &[Value, Value, Control(1)],
         nr::__NR_fcntl => &[Value, Value, Fixed(32)],
         nr::__NR_sendfile => &[Value, Value, Fixed(8)],
         nr::__NR_splice | nr::__NR_copy_file_range => &[Value, Fixed(8), Value, Fixed(8)],
-        nr::__NR_vmsplice => &[Value, Vectors(2)],
         nr::__NR_futex => &[Fixed(4), Value, Value, TIME, Fixed(4)],
         nr::__NR_futex_waitv => &[Array(24, 1), Value, Value, TIME],
         nr::__NR_nanosleep => &[TIME, TIME],
@@ -179,7 +176,7 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_rt_tgsigqueueinfo => &[Value, Value, Value, INFO],
         nr::__NR_pidfd_send_signal => &[Value, Value, INFO],
         nr::__NR_getrandom => &[Bytes(1)],
-        nr::__NR_mincore => &[Value, Value, Fixed(UNKNOWN_BYTES)],
+        nr::__NR_mincore => &[Value, Value, ByteAPage(1)],
         nr::__NR_get_robust_list => &[Value, Fixed(8), Fixed(8)],
         nr::__NR_syslog => &[Value, Bytes(2)],
         nr::__NR_semop => &[Value, Array(6, 2)],
@@ -282,9 +279,8 @@ impl Process {
                     self.hold(thread, pointer, bytes.min(BUFFER_BYTES_MAX));
                 }
             }
-            Vectors(at) => self.hold_vectors(thread, pointer, arguments[at], false),
             Message => self.hold_message(thread, pointer),
-            Control(at) => self.hold(thread, pointer, control_bytes(arguments[at])),
+            ByteAPage(at) => self.hold(thread, pointer, arguments[at].div_ceil(PAGE_BYTES)),
             MaskAt => {
                 self.hold(thread, pointer, 16);
                 if let Some([mask @ (1..), bytes]) = self.peek_words(pointer) {
@@ -302,15 +298,5 @@ impl Process {
         self.hold(thread, name, name_bytes as u32 as usize);
         self.hold_vectors(thread, vectors, count, false);
         self.hold(thread, control, control_bytes);
-    }
-}
-
-/// Bytes that an `ioctl` takes, as its number says, if it says so.
-fn control_bytes(request: usize) -> usize {
-    const SIZE_AT: u32 = 16;
-    const SIZE_MASK: usize = (1 << 14) - 1;
-    match request >> SIZE_AT & SIZE_MASK {
-        0 => UNKNOWN_BYTES,
-        bytes => bytes,
     }
 }

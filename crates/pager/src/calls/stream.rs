@@ -44,7 +44,7 @@ const MSG_DONTWAIT: usize = 0x40;
 const MSG_WAITALL: usize = 0x100;
 const MSG_ERRQUEUE: usize = 0x2000;
 const MSG_NOSIGNAL: usize = 0x4000;
-const MSG_ZEROCOPY: usize = 0x400_0000;
+pub(super) const MSG_ZEROCOPY: usize = 0x400_0000;
 /// Flags of calls that are made whole: they look, or count, or are about one message.
 const WHOLE: usize = MSG_OOB | MSG_PEEK | MSG_TRUNC | MSG_ERRQUEUE | MSG_ZEROCOPY;
 /// Longest name of a socket (`struct sockaddr_storage`).
@@ -220,6 +220,7 @@ impl Process {
             (header[NAME], header[NAME_BYTES]) = (name, name_bytes);
             (if self.is_managed(at, length) { length } else { 0 }, flags)
         };
+        self.note_flags(flags);
         let is_whole = bytes <= self.piece_bytes() || flags & WHOLE != 0;
         if is_whole || descriptor(fd) != Descriptor::StreamSocket {
             return self.plain_call(thread, context);

@@ -10,13 +10,11 @@
 //! Sources: sigtimedwait(2), sigsuspend(2), ppoll(2), pselect(2), epoll_pwait(2).
 //!
 //! Bad case: a call that is interrupted by a signal of the pager's own waits for
-//! its whole time again. And read(2) or write(2) on a socket with a time limit
-//! shows the `EINTR` of a signal that another thread took: what else they may be
-//! about has `EINTR`s of its own.
+//! its whole time again.
 
 use zpager_sys::process;
 use zpager_sys::signal::{Context, Info, Mask, OURS, Registers, only};
-use zpager_sys::syscall::nr;
+use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
 use crate::parked::CARRIER;
@@ -27,6 +25,9 @@ use crate::threads::Thread;
 const EFAULT: isize = -14;
 const EINTR: isize = -4;
 const MASK_BYTES: usize = 8;
+const SOL_SOCKET: usize = 1;
+const SO_RCVTIMEO: usize = 20;
+const SO_SNDTIMEO: usize = 21;
 const SIGKILL: u32 = 9;
 const SIGSTOP: u32 = 19;
 
@@ -188,6 +189,29 @@ pub(super) fn is_made_again(number: u32) -> bool {
             | nr::__NR_sendto
             | nr::__NR_sendmsg
     )
+}
+
+impl Process {
+    /// Whether a call is a `read` or `write` about a socket that has a time limit, in a process of
+    /// several threads. What else these calls may be about has `EINTR`s of its own.
+    pub(super) fn is_timed_transfer(&self, thread: &Thread, context: &Context) -> bool {
+        let number = context.registers.rax as u32;
+        let time = match number {
+            nr::__NR_read | nr::__NR_readv => SO_RCVTIMEO,
+            nr::__NR_write | nr::__NR_writev => SO_SNDTIMEO,
+            _ => return false,
+        };
+        !self.threads.is_alone(thread) && has_time_limit(context.registers.rdi, time)
+    }
+}
+
+fn has_time_limit(fd: usize, which: usize) -> bool {
+    let (mut time, mut bytes) = ([0u64; 2], size_of::<[u64; 2]>() as u32);
+    let (at, length) = ((&raw mut time) as usize, (&raw mut bytes) as usize);
+    // SAFETY: the kernel writes the time and its length.
+    let asked =
+        unsafe { syscall::call(nr::__NR_getsockopt, [fd, SOL_SOCKET, which, at, length, 0]) };
+    asked == 0 && time != [0; 2]
 }
 
 /// Tells the program of a signal at `address`, which is held; gives what the call returns.

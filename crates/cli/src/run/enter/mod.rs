@@ -18,6 +18,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
+use zpager_sys::process::Confinement;
 use zpager_wire::Entry;
 
 use super::image;
@@ -46,6 +47,8 @@ pub(crate) enum Outcome {
     Gone,
     /// The agent is not in its image, for now or for ever.
     NoAgent,
+    /// It is confined so that it cannot be managed.
+    Sandboxed,
     /// It cannot be managed, for this error number; it goes on without zpager.
     Impossible(i32),
     /// The agent failed inside it and left it in no state to go on.
@@ -68,6 +71,12 @@ impl Entrance {
     pub(crate) fn new(agent: &OwnedFd) -> Result<Self, Failure> {
         let found = rustix::fs::fstat(agent).or_fail("examining the agent's file")?;
         Ok(Entrance { agent_inode: found.st_ino, stragglers: Stragglers::default() })
+    }
+
+    /// Whether a process is confined by more than this one.
+    pub(crate) fn is_sandboxed(pid: pid_t) -> bool {
+        let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+        Confinement::of(&status).exceeds(Confinement::own())
     }
 
     /// Enters a process, with the agent's entry at `entry_offset` of its image.

@@ -108,10 +108,15 @@ impl Entries {
         if entry_offset == 0 || tree.is_shared(pid) {
             return false;
         }
-        match self.entrance.enter(pid, entry_offset) {
+        let outcome = match Entrance::is_sandboxed(pid) {
+            true => Outcome::Sandboxed,
+            false => self.entrance.enter(pid, entry_offset),
+        };
+        match outcome {
             Outcome::Later => return false,
             Outcome::NoAgent if self.candidates[&pid].since.elapsed() < PATIENCE => return false,
             Outcome::NoAgent => control.events.note(EventKind::NotManaged, pid, 0, 0),
+            Outcome::Sandboxed => control.events.note(EventKind::Sandboxed, pid, 0, 0),
             Outcome::Impossible(error) => {
                 control.events.note(EventKind::NotManaged, pid, u64::from(error.unsigned_abs()), 0);
             }

@@ -43,7 +43,8 @@ fn ends_the_program(kind: EventKind) -> bool {
         | EventKind::StoreFull
         | EventKind::StoreFailed
         | EventKind::BudgetExceeded
-        | EventKind::NotManaged => false,
+        | EventKind::NotManaged
+        | EventKind::Sandboxed => false,
     }
 }
 
@@ -88,6 +89,11 @@ fn describe(kind: EventKind, event: &Event) -> String {
         EventKind::NotManaged => format!(
             "process {pid} is not managed and not counted in the budget ({error}): it goes \
              on without zpager"
+        ),
+        EventKind::Sandboxed => format!(
+            "process {pid} is not managed any more and not counted in the budget: it is in a \
+             sandbox of its own, with a filter of system calls (seccomp) or process ids (a pid \
+             namespace)"
         ),
         EventKind::AgentFailed if value == 0 => {
             format!("process {pid} was ended: the agent failed while it took it over")

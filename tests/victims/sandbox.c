@@ -1,0 +1,175 @@
+/*
+ * Filters of system calls that a program installs for itself: what the program is left with is its
+ * own affair, and no call that it may not make is made for it. Each in a child, whose memory has left
+ * RAM: a filter that forbids little, one that forbids all but what is named, the mode that forbids
+ * nearly everything; with handlers, blocked signals and a stack for them; and a program begun under a
+ * filter.
+ */
+#include "victim.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+
+#define PAGES (4 * MIB_PAGES)
+
+static char *memory;
+static uint64_t tag;
+static volatile sig_atomic_t handled;
+static char *main_stack;
+
+/* On a stack of its own, whichever that is. */
+static void on_signal(int signal) {
+    char here;
+    (void)signal;
+    handled += labs(&here - main_stack) > 64 * (long)PAGE_BYTES ? 1 : 100;
+}
+
+static void install(struct sock_filter *instructions, size_t count, int by_prctl) {
+    struct sock_fprog *program = pages_map(1);
+    struct sock_filter *there = pages_map(2);
+    /* Across the border of two pages. */
+    there = memcpy((char *)there + PAGE_BYTES - 8, instructions, count * sizeof *there);
+    *program = (struct sock_fprog){count, there};
+    press();
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    if (by_prctl)
+        CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program) == 0);
+    else
+        CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, program) == 0);
+}
+
+#define LOAD_CALL BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
+#define GIVE(what) BPF_STMT(BPF_RET | BPF_K, what)
+#define ON(call, what) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), GIVE(what)
+
+static void allow_all_but(int by_prctl) {
+    struct sock_filter instructions[] = {
+        LOAD_CALL,
+        ON(SYS_getpgrp, SECCOMP_RET_ERRNO | 77),
+        GIVE(SECCOMP_RET_ALLOW),
+    };
+    install(instructions, COUNT(instructions), by_prctl);
+}
+
+/* What the rest of such a child needs, as a careful program would allow it. */
+static void forbid_all_but(unsigned action) {
+    struct sock_filter instructions[] = {
+        LOAD_CALL,
+        ON(SYS_read, SECCOMP_RET_ALLOW),
+        ON(SYS_write, SECCOMP_RET_ALLOW),
+        ON(SYS_exit_group, SECCOMP_RET_ALLOW),
+        ON(SYS_rt_sigreturn, SECCOMP_RET_ALLOW),
+        ON(SYS_newfstatat, SECCOMP_RET_ALLOW),
+        ON(SYS_munmap, SECCOMP_RET_ALLOW),
+        ON(SYS_mmap, SECCOMP_RET_ALLOW),
+        ON(SYS_brk, SECCOMP_RET_ALLOW),
+        ON(SYS_getpid, SECCOMP_RET_ALLOW),
+        ON(SYS_gettid, SECCOMP_RET_ALLOW),
+        ON(SYS_tgkill, SECCOMP_RET_ALLOW),
+        ON(SYS_rt_sigprocmask, SECCOMP_RET_ALLOW),
+        ON(SYS_getpgrp, SECCOMP_RET_ERRNO | 77),
+        GIVE(action),
+    };
+    install(instructions, COUNT(instructions), 0);
+}
+
+static void go_on(void) {
+    pages_check(memory, PAGES, tag);
+    pages_fill(memory + 100 * PAGE_BYTES, 300, tag + 5);
+    char *more = pages_map(64);
+    pages_fill(more, 64, tag + 9);
+    pages_check(memory + 100 * PAGE_BYTES, 300, tag + 5);
+    pages_check(more, 64, tag + 9);
+    CHECK(munmap(more, 64 * PAGE_BYTES) == 0);
+    CHECK(raw(SYS_getpgrp, 0, 0, 0, 0, 0, 0) == -77);
+    /* One that was blocked, and one on the stack that was set. */
+    sigset_t set;
+    CHECK(handled == 0);
+    sigemptyset(&set);
+    CHECK(sigprocmask(SIG_SETMASK, &set, NULL) == 0 && handled == 1);
+    CHECK(raise(SIGUSR1) == 0 && handled == 2);
+    sigaddset(&set, SIGURG);
+    CHECK(sigprocmask(SIG_SETMASK, &set, NULL) == 0 && raise(SIGURG) == 0 && handled == 2);
+    sigemptyset(&set);
+    CHECK(sigprocmask(SIG_SETMASK, &set, NULL) == 0 && handled == 3);
+}
+
+/* Handlers, a stack for them, and a signal that waits. */
+static void prepare(void) {
+    stack_t stack = {.ss_sp = pages_map(16), .ss_size = 16 * PAGE_BYTES};
+    CHECK(sigaltstack(&stack, NULL) == 0);
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0 && sigaction(SIGURG, &action, NULL) == 0);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGURG);
+    CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0 && raise(SIGURG) == 0 && handled == 0);
+}
+
+static void child_of(int way, char *self) {
+    prepare();
+    press();
+    switch (way) {
+    case 0:
+    case 1:
+        allow_all_but(way);
+        press();
+        pid_t grandchild = fork();
+        CHECK(grandchild >= 0);
+        if (grandchild == 0) {
+            pages_check(memory, PAGES, tag);
+            _exit(0);
+        }
+        CHECK_CHILD(grandchild);
+        break;
+    case 2:
+        forbid_all_but(SECCOMP_RET_KILL_PROCESS);
+        break;
+    case 3:
+        forbid_all_but(SECCOMP_RET_ERRNO | EPERM);
+        CHECK(raw(SYS_madvise, (long)memory, PAGE_BYTES, MADV_DONTNEED, 0, 0, 0) == -EPERM);
+        break;
+    case 4:
+        allow_all_but(0);
+        execl(self, self, "again", NULL);
+        _exit(98);
+    case 5:
+        CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0) == 0);
+        pages_check(memory, PAGES, tag);
+        raw(SYS_exit, 0, 0, 0, 0, 0, 0);
+    }
+    go_on();
+    _exit(0);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "again") == 0) {
+        CHECK(raw(SYS_getpgrp, 0, 0, 0, 0, 0, 0) == -77);
+        ballast_make(28);
+        press();
+        CHECK(raw(SYS_getpgrp, 0, 0, 0, 0, 0, 0) == -77);
+        return 0;
+    }
+    tag = mix(victim_start(argc, argv));
+    main_stack = (char *)&argc;
+    ballast_make(28);
+    memory = pages_map(PAGES);
+    pages_fill(memory, PAGES, tag);
+    for (int way = 0; way < 6; way++) {
+        press();
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0)
+            child_of(way, argv[0]);
+        CHECK_CHILD(child);
+        pages_check(memory, PAGES, tag);
+        note(way);
+    }
+    /* What is no filter changes nothing. */
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) == -1 && errno == EFAULT);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, address(16)) == -1 && errno == EFAULT);
+    press();
+    pages_check(memory, PAGES, tag);
+    return victim_end();
+}
