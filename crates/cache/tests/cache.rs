@@ -10,26 +10,30 @@ use model::{Content, Setting, Step};
 use proptest::prelude::*;
 use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, Seen, SpillError, State, Store};
 use zpager_codec::{CodecId, Page};
-use zpager_policy::DesignId;
+use zpager_policy::{DesignId, StoreCodec};
 use zpager_pool::Heap;
 use zpager_store::{CLUSTER_BYTES, Clusters, Faulting, Memory};
 
 const MIB: usize = 1 << 20;
+
+/// What may compress pages once more that leave for the store.
+const STORE_CODECS: [StoreCodec; 4] = [
+    StoreCodec::None,
+    StoreCodec::Auto,
+    StoreCodec::Always(CodecId::Zstd),
+    StoreCodec::Always(CodecId::ZstdDictionary),
+];
 
 fn settings() -> impl Strategy<Value = Setting> {
     let codec = prop::sample::select(CodecId::ALL.to_vec());
     let pool_bytes_max = prop::sample::select(vec![64usize << 10, 1 << 20]);
     let one_in = prop_oneof![Just(0), 2u64..20];
     let design = prop::sample::select(DesignId::ALL.to_vec());
-    (design, codec, pool_bytes_max, any::<u64>(), one_in, any::<[bool; 2]>()).prop_map(
-        |(design, codec, pool_bytes_max, seed, one_in, [behind, encrypts])| Setting {
-            design,
-            codec,
-            pool_bytes_max,
-            seed,
-            one_in,
-            behind,
-            encrypts,
+    let store_codec = prop::sample::select(STORE_CODECS.to_vec());
+    let ways = (any::<[bool; 2]>(), store_codec);
+    (design, codec, pool_bytes_max, any::<u64>(), one_in, ways).prop_map(
+        |(design, codec, pool_bytes_max, seed, one_in, ([behind, encrypts], store_codec))| {
+            Setting { design, codec, pool_bytes_max, seed, one_in, behind, encrypts, store_codec }
         },
     )
 }
@@ -163,8 +167,10 @@ fn a_page_at_its_old_place_leaves_once() {
     let back = Step::SwapIn { from: 0, count: 40, keep: false };
     let (design, codec) = (DesignId::Default, CodecId::Lz4);
     let (behind, encrypts) = (false, false);
+    let store_codec = StoreCodec::None;
+    let (pool_bytes_max, seed, one_in) = (MIB, 0, 0);
     let setting =
-        Setting { design, codec, pool_bytes_max: MIB, seed: 0, one_in: 0, behind, encrypts };
+        Setting { design, codec, pool_bytes_max, seed, one_in, behind, encrypts, store_codec };
     model::run(setting, [out, back, out, back, out, Step::Spill]);
     let there = Step::Rename { from: 0, to: 100, count: 40 };
     let and_back = Step::Rename { from: 100, to: 0, count: 40 };
@@ -191,9 +197,18 @@ fn what_is_gathered_is_what_it_was() {
     let (design, codec) = (DesignId::Default, CodecId::Lz4);
     for seed in 0..10 {
         let (behind, encrypts) = (seed % 2 == 1, seed % 3 == 2);
+        let (pool_bytes_max, store_codec) = (MIB, STORE_CODECS[seed as usize % STORE_CODECS.len()]);
         for (kind, one_in) in [(noise, 0), (mixed, 0), (noise, 3), (mixed, 6)] {
-            let setting =
-                Setting { design, codec, pool_bytes_max: MIB, seed, one_in, behind, encrypts };
+            let setting = Setting {
+                design,
+                codec,
+                pool_bytes_max,
+                seed,
+                one_in,
+                behind,
+                encrypts,
+                store_codec,
+            };
             let steps =
                 |between: &[Step]| [&fill(kind)[..], &holes[..], between, &more[..]].concat();
             model::run(setting, steps(&[]));
@@ -236,6 +251,7 @@ fn ten_thousand_faults() {
             one_in: 1 + random(12),
             behind: random(2) == 0,
             encrypts: random(4) == 0,
+            store_codec: STORE_CODECS[random(4) as usize],
         };
         println!("run {runs}: {setting:?}");
         let steps: Vec<Step> = (0..150)
@@ -249,6 +265,7 @@ fn ten_thousand_faults() {
     println!("{faults} faults in {runs} runs: {lost_pages} pages lost, and told so");
     assert!(lost_pages > 0, "no fault mattered");
     assert!(model::drops() > 0, "no page left by its copy");
+    assert!(model::recompressions() > 0, "no page was compressed once more");
 }
 
 /// Relatives that fill, write and read each other's clusters on a store that refuses one write in a
@@ -267,6 +284,7 @@ fn no_refused_write_loses_a_page() {
             one_in: 2 + random(3),
             behind: random(2) == 0,
             encrypts: random(4) == 0,
+            store_codec: STORE_CODECS[random(4) as usize],
         };
         println!("run {run}: {setting:?}");
         let mut steps: Vec<Step> = (0..150)

@@ -30,7 +30,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -130,6 +130,9 @@ pub struct Settings {
     pub from_start: u8,
     /// Lift pages by write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.
     pub lift_by_copy: u8,
+    /// What compresses pages once more that leave for the stores, as the policy crate writes it; 0 for
+    /// nothing.
+    pub store_codec: u8,
     /// Everything in the stores is encrypted, by `store_key`.
     pub store_encrypt: u8,
     /// This run's own; zero without encryption. In memory alone, which is how it gets to every

@@ -65,6 +65,7 @@ mod tests {
             ring_fd: -1,
             from_start: 0,
             lift_by_copy: 0,
+            store_codec: 0,
             store_encrypt: 0,
             store_key: StoreKey::default(),
         };

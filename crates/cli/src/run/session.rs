@@ -75,6 +75,7 @@ impl Session {
             ring_fd: ring.map_or(-1, |ring| ring.as_raw_fd()),
             from_start: from_start.into(),
             lift_by_copy: configuration.lift_by_copy.into(),
+            store_codec: configuration.store_codec.to_byte(),
             store_encrypt: configuration.store_encrypt.into(),
             store_key: if configuration.store_encrypt { make_key()? } else { StoreKey::default() },
         })?;
