@@ -79,8 +79,9 @@ const MARGIN_PART: u64 = 4;
 const LONG_READ_BYTES: u64 = 64 << 10;
 /// So many pages that were tried, or came back, and later ones count for more.
 const AGED_PAGES: u64 = 64;
-/// A try counts as so many times the mean at most: a program is stopped now and then.
-const OUTLIER: u64 = 16;
+/// What a page takes counts as so many times the mean at most: a program is stopped now and then, and
+/// on a busy machine often. One that waits for a disk has the processor when it wants it.
+const OUTLIER: u64 = 3;
 /// A store that is to be spared at all is spared at least this part of the bytes.
 const SPARED_PART: u64 = 16;
 
@@ -99,8 +100,9 @@ impl Coded {
     }
 
     fn add(&mut self, more: Coded) {
+        let most = self.mean().map_or(u64::MAX, |mean| mean.max(1) * OUTLIER * more.pages);
         self.pages += more.pages;
-        self.ticks += more.ticks;
+        self.ticks += more.ticks.min(most);
     }
 
     /// The mean stays, of which later pages may change half, once there are many.
@@ -286,8 +288,7 @@ impl Recompression {
         // The first of a term finds the codec's tables and code out of the processor's caches, as
         // they would not be if all pages were tried.
         if self.pages > 1 || self.is_on {
-            let most = tried.timed.mean().map_or(u64::MAX, |mean| mean.max(1) * OUTLIER);
-            tried.timed.add(Coded { pages: 1, ticks: ticks.min(most) });
+            tried.timed.add(Coded { pages: 1, ticks });
         }
     }
 
