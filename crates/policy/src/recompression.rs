@@ -85,6 +85,16 @@ const OUTLIER: u64 = 3;
 /// A store that is to be spared at all is spared at least this part of the bytes.
 const SPARED_PART: u64 = 16;
 
+/// Which part of `whole` is `part`, in 1024th; `None` where there is no whole.
+fn part_1024(part: u64, whole: u64) -> Option<u64> {
+    part.saturating_mul(1024).checked_div(whole)
+}
+
+/// So many 1024th of a number.
+fn times_1024(number: u64, parts_1024: u64) -> u64 {
+    number.saturating_mul(parts_1024) / 1024
+}
+
 /// Pages that went through a codec, and how long that took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coded {
@@ -100,7 +110,8 @@ impl Coded {
     }
 
     fn add(&mut self, more: Coded) {
-        let most = self.mean().map_or(u64::MAX, |mean| mean.max(1) * OUTLIER * more.pages);
+        let most =
+            self.mean().map_or(u64::MAX, |mean| mean.max(1).saturating_mul(OUTLIER * more.pages));
         self.pages += more.pages;
         self.ticks += more.ticks.min(most);
     }
@@ -170,7 +181,7 @@ impl Tried {
     /// Which part of the bytes the denser codec saves, in 1024th.
     fn saved_1024(&self) -> u64 {
         let saved_bytes = self.before_bytes - self.after_bytes;
-        (saved_bytes * 1024).checked_div(self.before_bytes).unwrap_or(0)
+        part_1024(saved_bytes, self.before_bytes).unwrap_or(0)
     }
 
     /// What it costs to have so many pages leave by it, and so many come back.
@@ -178,8 +189,9 @@ impl Tried {
         let try_ticks = self.timed.mean()?;
         let dense_ticks = self.dense.mean().unwrap_or(try_ticks / 2);
         let decode_ticks = dense_ticks.saturating_sub(self.plain.mean().unwrap_or(0));
-        let won_1024 = (self.won_pages * 1024).checked_div(self.pages)?;
-        Some(left_pages * try_ticks + came_pages * decode_ticks * won_1024 / 1024)
+        let won_1024 = part_1024(self.won_pages, self.pages)?;
+        let came_ticks = times_1024(came_pages.saturating_mul(decode_ticks), won_1024);
+        Some(left_pages.saturating_mul(try_ticks).saturating_add(came_ticks))
     }
 }
 
@@ -221,7 +233,7 @@ impl Traffic {
         let (short, long) = (self.short_reads, self.long_reads);
         self.written_ticks()
             + long.ticks
-            + short.ticks.min(short.bytes * self.byte_ticks_1024() / 1024)
+            + short.ticks.min(times_1024(short.bytes, self.byte_ticks_1024()))
     }
 
     /// What writes cost: waiting for them, or else reads that wait behind them, as long as another
@@ -230,8 +242,8 @@ impl Traffic {
         let read_ticks = self.short_reads.ticks + self.long_reads.ticks;
         let reads = self.short_reads.reads + self.long_reads.reads;
         let mean_ticks = read_ticks.checked_div(reads).unwrap_or(0);
-        let busy_1024 = (read_ticks * 1024).checked_div(self.ticks).unwrap_or(0).min(1024);
-        self.write_ticks.max(self.writes * mean_ticks * busy_1024 / 1024)
+        let busy_1024 = part_1024(read_ticks, self.ticks).unwrap_or(0).min(1024);
+        self.write_ticks.max(times_1024(self.writes.saturating_mul(mean_ticks), busy_1024))
     }
 
     /// What a byte more takes of a read, in 1024th of a tick.
@@ -241,13 +253,13 @@ impl Traffic {
             return 0;
         };
         let more_ticks = long.0.saturating_sub(short.0);
-        (more_ticks * 1024).checked_div(long.1.saturating_sub(short.1)).unwrap_or(0)
+        part_1024(more_ticks, long.1.saturating_sub(short.1)).unwrap_or(0)
     }
 
     /// What it would take if no page were compressed once more.
     fn plain_ticks(&self) -> u64 {
-        let dense_1024 = (self.written_bytes * 1024).checked_div(self.left_bytes).unwrap_or(1024);
-        self.elastic_ticks() * 1024 / dense_1024.max(1)
+        let dense_1024 = part_1024(self.written_bytes, self.left_bytes).unwrap_or(1024);
+        part_1024(self.elastic_ticks(), dense_1024.max(1)).unwrap_or(0)
     }
 }
 
@@ -318,9 +330,9 @@ impl Recompression {
     /// Decides for the next term. `is_scarce` says that the store is nearly full.
     pub fn decide(&mut self, now_ticks: u64, is_scarce: bool) {
         let (traffic, tried) = (&mut self.traffic, &mut self.tried);
-        traffic.ticks += now_ticks.wrapping_sub(self.began_ticks);
+        traffic.ticks += now_ticks.saturating_sub(self.began_ticks);
         let saved_1024 = tried.saved_1024();
-        let gain = traffic.plain_ticks() / 1024 * saved_1024;
+        let gain = times_1024(traffic.plain_ticks(), saved_1024);
         let cost = tried.cost_ticks(traffic.left_pages, traffic.came_pages).unwrap_or(u64::MAX);
         let margin = if self.is_on { 0 } else { cost / MARGIN_PART };
         let spares = saved_1024 * SPARED_PART >= 1024;

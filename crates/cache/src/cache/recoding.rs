@@ -68,7 +68,7 @@ impl Decoder {
         };
         let outcome = C::decompress(codec, data, page, scratch);
         decoded.pages += 1;
-        decoded.ticks += self.ticks.map_or(0, |ticks| ticks().wrapping_sub(began));
+        decoded.ticks += self.ticks.map_or(0, |ticks| ticks().saturating_sub(began));
         outcome
     }
 
@@ -121,7 +121,7 @@ impl<S: Space> Recoder<S> {
         let output = &mut output[..bytes - bytes.div_ceil(GAIN_PART)];
         let len = C::recompress(self.codec, page, output, scratch);
         if let Some(rule) = &mut self.rule {
-            let ticks = (self.ticks)().wrapping_sub(began);
+            let ticks = (self.ticks)().saturating_sub(began);
             rule.tried(bytes, len.unwrap_or(bytes), ticks);
         }
         len.map(|len| &output[..len])
@@ -176,7 +176,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         if let (Some(began), Some(recoder)) = (began, &mut self.recoder)
             && let Some(rule) = &mut recoder.rule
         {
-            rule.wrote((recoder.ticks)().wrapping_sub(began));
+            rule.wrote((recoder.ticks)().saturating_sub(began));
         }
         finished
     }
@@ -240,7 +240,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let Some(recoder) = &mut self.recoder else { return };
         recoder.is_held |= dense.pages > 0;
         if let Some(rule) = &mut recoder.rule {
-            let passed_ticks = decoder.now().wrapping_sub(decoder.began_ticks);
+            let passed_ticks = decoder.now().saturating_sub(decoder.began_ticks);
             let ticks = passed_ticks.saturating_sub(plain.ticks + dense.ticks);
             let fetched = Fetched { reads: reads.into(), bytes: bytes as u64, ticks };
             rule.came(fetched, plain, dense);

@@ -235,7 +235,8 @@ fn ticks() -> u64 {
         static NOW: Cell<u64> = const { Cell::new(0) };
     }
     let now = NOW.get();
-    NOW.set(now.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1) >> 50 | now + 1);
+    let passed = now.wrapping_mul(0x5851_f42d_4c95_7f2d) >> 50;
+    NOW.set(now + 1 + passed);
     now
 }
 
