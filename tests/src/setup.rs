@@ -56,6 +56,8 @@ pub struct Setup {
     pub design: String,
     /// Whether what goes to the store is encrypted.
     pub encrypts: bool,
+    /// What compresses pages once more that leave for it; `None` leaves the choice to zpager.
+    pub store_codec: Option<String>,
     /// Parameters of the design that are set, as `NAME=VALUE`.
     pub set: Vec<String>,
 }
@@ -71,6 +73,7 @@ impl Setup {
             codec: None,
             design: "default".to_owned(),
             encrypts: false,
+            store_codec: None,
             set: Vec::new(),
         }
     }
@@ -105,6 +108,11 @@ impl Setup {
         Setup { encrypts: true, ..self }
     }
 
+    /// The same with this codec for what leaves for the store.
+    pub fn store_codec(self, name: &str) -> Self {
+        Setup { store_codec: Some(name.to_owned()), ..self }
+    }
+
     /// The same with a parameter of the design set, as `NAME=VALUE`.
     pub fn set(mut self, word: &str) -> Self {
         self.set.push(word.to_owned());
@@ -133,6 +141,10 @@ impl Setup {
         words.extend(["--design".into(), self.design.as_str().into()]);
         if self.encrypts {
             words.push("--store-encrypt".into());
+        }
+        if let Some(codec) = &self.store_codec {
+            words.push("--store-codec".into());
+            words.push(codec.into());
         }
         for word in &self.set {
             words.push("--set".into());

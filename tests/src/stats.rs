@@ -30,6 +30,8 @@ pub struct Stats {
     pub same_filled_pages: u64,
     /// Pages that no codec made smaller.
     pub incompressible_pages: u64,
+    /// Pages that left RAM for the store and were written there.
+    pub spilled_pages: u64,
     /// Faults by what served them.
     pub faults: Faults,
     /// System calls seen.
@@ -64,6 +66,10 @@ pub struct Faults {
 pub struct StoreStats {
     /// Lengths of the pages that left for it.
     pub page_bytes: u64,
+    /// Those of them that were compressed once more when they left.
+    pub recompressed_pages: u64,
+    /// What that saved.
+    pub recompressed_saved_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
     /// Bytes read.

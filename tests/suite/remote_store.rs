@@ -468,6 +468,26 @@ fn a_mirror_serves_what_the_server_has_lost() {
 }
 
 #[test]
+fn pages_that_were_compressed_once_more_come_from_a_server_with_a_mirror() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let mirror = places::scratch();
+    let directory = mirror.path().display().to_string();
+    let mut words = field_words("1");
+    (words[2], words[3]) = ("96".into(), "words".into());
+    let free = Job::new(&words[0]).arguments(words[1..].iter().collect::<Vec<_>>()).free();
+    // Nearly all of the budget resident, so that the store is used.
+    let more = ["--codec", "lz4", "--set", "default.split=93%", "--store-codec", "zstd"];
+    let more = [&more[..], &["--store-timeout", "600", "--store-mirror", &directory]].concat();
+    let (outcome, stats) = run(&server.address(), &more, &words);
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert!(outcome.stdout == free.stdout, "{}", outcome.report());
+    let stats = stats.expect("statistics");
+    let store = &stats.store;
+    assert!(store.recompressed_pages > 0 && store.remote_writes > 0, "{stats:?}");
+    assert!(store.remote_reads > 0 && stats.faults.spilled > 0, "{stats:?}");
+}
+
+#[test]
 fn without_its_helper_no_run_hangs() {
     let Some(server) = Server::start(Listens::Socket, &[]) else { return };
     let running = Running::start(&server, &[]);

@@ -118,6 +118,59 @@ fn an_encrypted_store_gives_back_what_it_got() {
     assert!(store.written_bytes * 100 <= store.page_bytes * 105, "{store:?}");
 }
 
+/// By a denser codec than the pool's, through all that becomes of pages in the store: read, dropped
+/// by their clean copies, shared with a child, encrypted, and in the layouts of the designs.
+#[test]
+fn pages_that_were_compressed_once_more_come_back() {
+    let small = Setup::of_mib(16).start(Start::FirstInstruction);
+    let words = field("256", "words", "1");
+    let plain = compare(&words, &small.clone().codec("lz4").store_codec("none")).stats;
+    assert_eq!(plain.store.recompressed_pages, 0, "{plain:?}");
+    for (codec, setup) in [
+        ("zstd", small.clone()),
+        ("zstd-dict", small.clone().encrypted()),
+        ("zstd-3", small.clone().start(Start::Pressure)),
+    ] {
+        let managed = compare(&words, &setup.codec("lz4").store_codec(codec));
+        expect_spilled(&managed);
+        let (stats, store) = (&managed.stats, &managed.stats.store);
+        // Some of the victim's pages do not shrink at all.
+        assert!(store.recompressed_pages * 4 > stats.spilled_pages * 3, "{codec}: {stats:?}");
+        let before_bytes = store.page_bytes + store.recompressed_saved_bytes;
+        assert!(store.page_bytes * 8 <= before_bytes * 7, "{codec}: {stats:?}");
+        assert!(store.written_bytes * 100 <= store.page_bytes * 105, "{codec}: {stats:?}");
+        assert!(store.capacity_gain > plain.store.capacity_gain, "{codec}: {stats:?}");
+    }
+    let small = small.store_codec("zstd");
+    let clean = compare(&victims::job("clean"), &small);
+    assert!(clean.stats.store.clean_drops > clean.stats.swapped_out_pages / 3, "{clean:?}");
+    expect_spilled(&compare(&victims::job("inherit"), &small));
+    for design in ["cervera", "hp", "castro", "zswap"] {
+        let managed = compare(&words, &small.clone().design(design));
+        assert!(managed.stats.store.recompressed_pages > 0, "{design}: {:?}", managed.stats);
+        let unasked = Setup { store_codec: None, ..small.clone() };
+        let managed = compare(&field("64", "words", "1"), &unasked.design(design));
+        assert_eq!(managed.stats.store.recompressed_pages, 0, "{design}: {:?}", managed.stats);
+    }
+}
+
+/// Whatever the time it takes: beyond the few pages that are always tried.
+#[test]
+fn a_store_that_is_nearly_full_gets_pages_compressed_once_more() {
+    let directory = places::scratch();
+    let mut command = Command::new(places::zpager());
+    command.args(["run", "--memory", "48M", "--stats", "stats", "--codec", "lz4"]);
+    // Nearly all of it resident, so that the store is used at all.
+    command.args(["--set", "default.split=93%", "--store-size", "8M", "--store"]);
+    command.arg(directory.path()).arg("--").arg(victims::build("field", &[]));
+    command.args([&victims::seed(), "160", "words", "1"]);
+    let job = field("160", "words", "1");
+    let (outcome, stats) = warned(command, directory, "zpager run --store-size 8M".into());
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert_eq!(outcome.stdout, job.free().stdout, "{}", outcome.report());
+    assert!(stats.store.recompressed_pages * 20 > stats.spilled_pages, "{stats:?}");
+}
+
 /// A run that may warn, and its statistics.
 fn warned(mut command: Command, directory: tempfile::TempDir, shown: String) -> (Outcome, Stats) {
     let stats_file = directory.path().join("stats");

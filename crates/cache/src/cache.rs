@@ -15,6 +15,7 @@ mod copies;
 mod gathering;
 mod kept;
 mod lists;
+mod recoding;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ use crate::order::{Order, Ordered, Pages};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
 pub use kept::{Content, Seen};
+use recoding::Recoder;
 use rules::{Rules, reserve_pool};
 use writer::Writer;
 
@@ -112,6 +114,10 @@ pub struct Outgoing {
     pub pages: usize,
     /// How long they are together, as they are kept there.
     pub page_bytes: usize,
+    /// Those of them that were compressed once more for it, and how many bytes that saved.
+    pub recompressed_pages: usize,
+    /// See `recompressed_pages`.
+    pub recompressed_saved_bytes: usize,
     /// Writes, of which the last may go on.
     pub writes: usize,
     /// Bytes written.
@@ -123,8 +129,16 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    pub(crate) const NONE: Outgoing =
-        Outgoing { pages: 0, page_bytes: 0, writes: 0, bytes: 0, end_bytes: 0, refused: None };
+    pub(crate) const NONE: Outgoing = Outgoing {
+        pages: 0,
+        page_bytes: 0,
+        recompressed_pages: 0,
+        recompressed_saved_bytes: 0,
+        writes: 0,
+        bytes: 0,
+        end_bytes: 0,
+        refused: None,
+    };
 }
 
 /// Why nothing was written to the store. Every page is where it was, or in RAM on its way there.
@@ -184,6 +198,8 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     /// Which pages are there only because they are compressed.
     lists: Lists,
     scratch: M::Space,
+    /// What compresses pages once more that leave for the store.
+    recoder: Option<Recoder<M::Space>>,
     /// What a codec wrote, before the pool takes it; then an object that lies in pieces in the pool.
     output: M::Space,
     store: Option<Store<B>>,
@@ -245,6 +261,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             coding: Coding::new(design),
             lists: Lists::default(),
             scratch: source.reserve(scratch_length)?,
+            recoder: None,
             output: source.reserve(2 * BLOCK_BYTES)?,
             store,
             writer: Writer::new(
@@ -282,6 +299,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             buffer.release(0, buffer.bytes());
         }
         self.writer.trim(0);
+        self.trim_recoder(0);
         self.forget_around();
         self.has_coded = false;
         self.read_bytes_max = 0;
@@ -300,12 +318,19 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Gives back those of the store's buffers that grew longer than `bytes_max` and hold nothing.
     pub fn trim_buffers(&mut self, bytes_max: usize) {
         self.writer.trim(bytes_max);
+        self.trim_recoder(bytes_max);
         if self.read_bytes_max > bytes_max {
             self.blocks.release(0, self.blocks.bytes());
             self.read_bytes_max = 0;
         }
         if CLUSTER_BYTES > bytes_max {
             self.forget_around();
+        }
+    }
+
+    fn trim_recoder(&mut self, bytes_max: usize) {
+        if let Some(recoder) = &mut self.recoder {
+            recoder.trim(bytes_max);
         }
     }
 
@@ -321,6 +346,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let pages = |bytes: usize| bytes.next_multiple_of(BLOCK_BYTES);
         let coding_bytes = scratch_bytes(self.coding.codec()) + 2 * BLOCK_BYTES;
         pages(if self.has_coded { coding_bytes } else { 0 })
+            + self.recoder.as_ref().map_or(0, Recoder::held_bytes)
             + self.writer.held_bytes()
             + pages(self.read_bytes_max)
             + if self.around_state.holds() { CLUSTER_BYTES } else { 0 }
@@ -332,6 +358,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let store_bytes = 2 * CLUSTER_BYTES + READ_BYTES + around_bytes + Waiting::BYTES;
         let most_bytes = scratch_bytes(self.coding.codec()).next_multiple_of(BLOCK_BYTES)
             + 2 * BLOCK_BYTES
+            + self.recoder.as_ref().map_or(0, Recoder::bytes)
             + if self.store.is_some() { store_bytes } else { 0 };
         most_bytes.saturating_sub(self.buffer_bytes() + self.waiting.metadata_bytes())
     }
@@ -457,6 +484,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Adds a record to what leaves for the store, which is full when it has no clean copies either.
     fn push(&mut self, bytes: &[u8]) -> Result<Place, SpillError> {
+        if !self.writer.fits(bytes.len()) {
+            self.finish_timed()?;
+        }
         let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
         let pushed = self.writer.push(store, bytes);
         if pushed != Err(SpillError::Full) || !self.give_up_copies() {
@@ -629,10 +659,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         handle: Handle,
         page: &mut C::Page,
     ) -> Result<(), Lost> {
-        self.has_coded = true;
-        // SAFETY: the scratch and the output are this cache's alone.
-        let (scratch, [_, pieces]) =
-            unsafe { (bytes_mut(&self.scratch, self.scratch.bytes()), outputs(&self.output)) };
+        let scratch = self.scratch_of(codec);
+        // SAFETY: the output is this cache's alone.
+        let [_, pieces] = unsafe { outputs(&self.output) };
         let data = self.pool.read(handle, len, &mut pieces.0);
         C::decompress(codec, data, page, scratch).map_err(|_| Lost::Corrupt)
     }
@@ -648,9 +677,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let mut places = [Place::from_raw(0); RUN_MAX];
         let mut codecs = [CodecId::Copy; RUN_MAX];
         let count = self.spilled_run(first, pages.len().min(RUN_MAX), &mut places, &mut codecs);
-        self.has_coded = true;
-        // SAFETY: the scratch is this cache's alone.
-        let scratch = unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) };
+        let mut decoder = self.decoder();
+        let (reads_before, bytes_before) = (reads.reads, reads.read_bytes);
         let mut good = 0;
         let mut failure = None;
         self.read_records(&places[..count], reads, |at, outcome| {
@@ -658,13 +686,16 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 return;
             }
             let decoded = outcome.map_err(lost).and_then(|data| {
-                C::decompress(codecs[at], data, &mut pages[at], scratch).map_err(|_| Lost::Corrupt)
+                decoder.decode::<C>(codecs[at], data, &mut pages[at]).map_err(|_| Lost::Corrupt)
             });
             match decoded {
                 Ok(()) => good += 1,
                 Err(lost) => failure = Some(lost),
             }
         })?;
+        let (reads_made, read_bytes) =
+            (reads.reads - reads_before, reads.read_bytes - bytes_before);
+        self.decoded(&decoder, reads_made, read_bytes);
         for (number, &place) in (first..).zip(&places[..good]) {
             if !keep || !self.may_keep(place) {
                 self.forget(number);
@@ -812,6 +843,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         if self.pool.payload_bytes() < self.rules.write_bytes_min {
             return Err(SpillError::Nothing);
         }
+        self.decide_recompression();
         if !self.writer.fits(PAGE_BYTES) {
             self.finish_batch()?;
         } else if self.is_virtual_store_full() {
@@ -834,17 +866,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Writes the open batch.
     fn finish_batch(&mut self) -> Result<(), SpillError> {
-        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
-        match self.writer.finish(store) {
-            Ok(()) => {
-                self.pause = Pause::NONE;
-                Ok(())
-            }
-            Err(error) => {
-                self.pause.begin(SpillError::Io(error));
-                Err(SpillError::Io(error))
-            }
-        }
+        self.finish_timed().inspect_err(|&error| self.pause.begin(error))?;
+        self.pause = Pause::NONE;
+        Ok(())
     }
 
     /// Has everything that left for the store be there.

@@ -43,6 +43,15 @@ pub trait Coder {
         scratch: &mut [u8],
     ) -> Result<(), Corrupt>;
 
+    /// As [`compress`](Coder::compress) of a page that [`expand`](Coder::expand) has made; `None` also
+    /// where it is not known what it becomes.
+    fn recompress(
+        codec: CodecId,
+        raw: &Page,
+        output: &mut [u8],
+        scratch: &mut [u8],
+    ) -> Option<usize>;
+
     /// Makes the page of all of `data`. `scratch` is as for [`zpager_codec::decompress`].
     ///
     /// # Errors
@@ -94,6 +103,15 @@ impl Coder for Codecs {
         scratch: &mut [u8],
     ) -> Result<(), Corrupt> {
         decompress(codec, data, raw, scratch)
+    }
+
+    fn recompress(
+        codec: CodecId,
+        raw: &Page,
+        output: &mut [u8],
+        scratch: &mut [u8],
+    ) -> Option<usize> {
+        compress(codec, raw, output, scratch)
     }
 
     #[inline]

@@ -4,32 +4,37 @@
 
 mod model;
 
+use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
 use model::{Content, Setting, Step};
 use proptest::prelude::*;
 use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, Seen, SpillError, State, Store};
 use zpager_codec::{CodecId, Page};
-use zpager_policy::DesignId;
+use zpager_policy::{DesignId, StoreCodec};
 use zpager_pool::Heap;
-use zpager_store::{CLUSTER_BYTES, Clusters, Faulting, Memory};
+use zpager_store::{Blocks, CLUSTER_BYTES, Clusters, Errno, Faulting, Memory};
 
 const MIB: usize = 1 << 20;
+
+/// What may compress pages once more that leave for the store.
+const STORE_CODECS: [StoreCodec; 4] = [
+    StoreCodec::None,
+    StoreCodec::Auto,
+    StoreCodec::Always(CodecId::Zstd),
+    StoreCodec::Always(CodecId::ZstdDictionary),
+];
 
 fn settings() -> impl Strategy<Value = Setting> {
     let codec = prop::sample::select(CodecId::ALL.to_vec());
     let pool_bytes_max = prop::sample::select(vec![64usize << 10, 1 << 20]);
     let one_in = prop_oneof![Just(0), 2u64..20];
     let design = prop::sample::select(DesignId::ALL.to_vec());
-    (design, codec, pool_bytes_max, any::<u64>(), one_in, any::<[bool; 2]>()).prop_map(
-        |(design, codec, pool_bytes_max, seed, one_in, [behind, encrypts])| Setting {
-            design,
-            codec,
-            pool_bytes_max,
-            seed,
-            one_in,
-            behind,
-            encrypts,
+    let store_codec = prop::sample::select(STORE_CODECS.to_vec());
+    let ways = (any::<[bool; 2]>(), store_codec);
+    (design, codec, pool_bytes_max, any::<u64>(), one_in, ways).prop_map(
+        |(design, codec, pool_bytes_max, seed, one_in, ([behind, encrypts], store_codec))| {
+            Setting { design, codec, pool_bytes_max, seed, one_in, behind, encrypts, store_codec }
         },
     )
 }
@@ -163,8 +168,10 @@ fn a_page_at_its_old_place_leaves_once() {
     let back = Step::SwapIn { from: 0, count: 40, keep: false };
     let (design, codec) = (DesignId::Default, CodecId::Lz4);
     let (behind, encrypts) = (false, false);
+    let store_codec = StoreCodec::None;
+    let (pool_bytes_max, seed, one_in) = (MIB, 0, 0);
     let setting =
-        Setting { design, codec, pool_bytes_max: MIB, seed: 0, one_in: 0, behind, encrypts };
+        Setting { design, codec, pool_bytes_max, seed, one_in, behind, encrypts, store_codec };
     model::run(setting, [out, back, out, back, out, Step::Spill]);
     let there = Step::Rename { from: 0, to: 100, count: 40 };
     let and_back = Step::Rename { from: 100, to: 0, count: 40 };
@@ -191,9 +198,18 @@ fn what_is_gathered_is_what_it_was() {
     let (design, codec) = (DesignId::Default, CodecId::Lz4);
     for seed in 0..10 {
         let (behind, encrypts) = (seed % 2 == 1, seed % 3 == 2);
+        let (pool_bytes_max, store_codec) = (MIB, STORE_CODECS[seed as usize % STORE_CODECS.len()]);
         for (kind, one_in) in [(noise, 0), (mixed, 0), (noise, 3), (mixed, 6)] {
-            let setting =
-                Setting { design, codec, pool_bytes_max: MIB, seed, one_in, behind, encrypts };
+            let setting = Setting {
+                design,
+                codec,
+                pool_bytes_max,
+                seed,
+                one_in,
+                behind,
+                encrypts,
+                store_codec,
+            };
             let steps =
                 |between: &[Step]| [&fill(kind)[..], &holes[..], between, &more[..]].concat();
             model::run(setting, steps(&[]));
@@ -236,6 +252,7 @@ fn ten_thousand_faults() {
             one_in: 1 + random(12),
             behind: random(2) == 0,
             encrypts: random(4) == 0,
+            store_codec: STORE_CODECS[random(4) as usize],
         };
         println!("run {runs}: {setting:?}");
         let steps: Vec<Step> = (0..150)
@@ -249,6 +266,7 @@ fn ten_thousand_faults() {
     println!("{faults} faults in {runs} runs: {lost_pages} pages lost, and told so");
     assert!(lost_pages > 0, "no fault mattered");
     assert!(model::drops() > 0, "no page left by its copy");
+    assert!(model::recompressions() > 0, "no page was compressed once more");
 }
 
 /// Relatives that fill, write and read each other's clusters on a store that refuses one write in a
@@ -267,6 +285,7 @@ fn no_refused_write_loses_a_page() {
             one_in: 2 + random(3),
             behind: random(2) == 0,
             encrypts: random(4) == 0,
+            store_codec: STORE_CODECS[random(4) as usize],
         };
         println!("run {run}: {setting:?}");
         let mut steps: Vec<Step> = (0..150)
@@ -562,6 +581,83 @@ fn a_full_store_with_holes_takes_more() {
         assert!(cache.payload_bytes() <= MIB / 2, "step {step}: nothing leaves");
     }
     assert!(restored > 0, "the store was never full");
+}
+
+std::thread_local! {
+    /// Modelled time, in ns.
+    static NOW: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The modelled time. From one look at it to the next 2 us pass.
+fn now() -> u64 {
+    NOW.set(NOW.get() + 2000);
+    NOW.get()
+}
+
+/// A store that is waited for.
+struct Disk {
+    memory: Memory,
+    byte_ns: u64,
+}
+
+impl Blocks for Disk {
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
+        NOW.set(NOW.get() + data.len() as u64 * self.byte_ns);
+        self.memory.write_at(offset_bytes, data)
+    }
+    fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        NOW.set(NOW.get() + data.len() as u64 * self.byte_ns);
+        self.memory.read_at(offset_bytes, data)
+    }
+    fn punch(&self, offset_bytes: u64, bytes: u64) {
+        self.memory.punch(offset_bytes, bytes);
+    }
+}
+
+/// Of four thousand pages that went to such a store and back, those that were compressed once more,
+/// and the RAM that this took.
+fn recompressed(byte_ns: u64, store_codec: StoreCodec, pool_bytes_max: usize) -> (usize, usize) {
+    const PAGES: u64 = 4000;
+    let store =
+        Store { blocks: Disk { memory: Memory::default(), byte_ns }, clusters: clusters(400) };
+    let design = model::design(DesignId::Default, CodecId::Lz4);
+    let mut cache = Cache::<_, _>::new(Heap, &design, 64 * MIB, Some(store)).expect("heap");
+    cache.recompress(Heap, store_codec, pool_bytes_max, now).expect("heap");
+    let content = |seed| Content { kind: 5, seed }.page();
+    let (mut pages, mut metadata_bytes) = (0, 0);
+    for number in 0..PAGES {
+        assert!(cache.index.set(number, Entry::new(State::Resident { turn: 0, frame: 0 })));
+        assert!(matches!(cache.swap_out(number, &content(number)), Placed::Compressed(_)));
+        if number % 256 == 255 {
+            while cache.spill().is_ok() {}
+            pages += cache.take_outgoing().recompressed_pages;
+            metadata_bytes = cache.metadata_bytes();
+        }
+    }
+    for number in 0..PAGES {
+        let mut page = [Page::ZERO];
+        assert_eq!(cache.swap_in(number, &mut page, false).expect("in the cache").pages, 1);
+        assert!(page[0].0 == content(number).0, "page {number}");
+    }
+    (pages, metadata_bytes)
+}
+
+/// What a page takes once more is 2 us by the test's clock.
+#[test]
+fn pages_are_compressed_once_more_where_it_pays() {
+    let auto = |byte_ns| recompressed(byte_ns, StoreCodec::Auto, 64 * MIB);
+    let (samples, held_bytes) = auto(0);
+    assert!((1..80).contains(&samples), "{samples}");
+    let (most, _) = auto(100);
+    assert!(most > 2000, "{most}");
+    let always = StoreCodec::Always(CodecId::Zstd3);
+    assert!(recompressed(0, always, MIB).0 > 3600);
+    let (none, plain_bytes) = recompressed(100, StoreCodec::None, 64 * MIB);
+    assert_eq!(none, 0);
+    // A pool of which the scratch would be too large a part: nothing, and no RAM.
+    assert_eq!(recompressed(100, StoreCodec::Auto, 16 * MIB), (0, plain_bytes));
+    let scratch_bytes = zpager_codec::scratch_bytes(StoreCodec::AUTO);
+    assert!((1..=scratch_bytes + 8192).contains(&(held_bytes - plain_bytes)), "{held_bytes}");
 }
 
 /// cervera's store looks as large as was set, and takes no more pages then (3.2, 3.6).

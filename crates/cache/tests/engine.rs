@@ -62,6 +62,9 @@ impl Coder for LengthsOnly {
         raw.0[..KNOWN_BYTES].copy_from_slice(&data[..KNOWN_BYTES]);
         Ok(())
     }
+    fn recompress(_: CodecId, _: &Page, _: &mut [u8], _: &mut [u8]) -> Option<usize> {
+        None
+    }
     fn decompress(
         _: CodecId,
         data: &[u8],

@@ -99,6 +99,12 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) store_encrypt: bool,
 
+    /// What compresses pages once more that leave RAM for the store; `auto` does it where that costs
+    /// less time than it saves or the store is nearly full [default: auto; none with another
+    /// --design]
+    #[arg(long, value_name = "NAME|auto|none")]
+    pub(crate) store_codec: Option<String>,
+
     #[command(flatten)]
     pub(crate) design: DesignArguments,
 

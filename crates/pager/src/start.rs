@@ -9,11 +9,12 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Engine, Store};
-use zpager_policy::{Design, SLOTS, Sample, Sampler};
+use zpager_policy::{Design, SLOTS, Sample, Sampler, StoreCodec};
 use zpager_store::{Cipher, Clusters, References, Seal, Stores};
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::process::Confinement;
+use zpager_sys::processor::ticks;
 use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
@@ -290,7 +291,9 @@ fn build(
     // SAFETY: the supervisor's mapping, which `load` has mapped as a whole.
     let tables = unsafe { Tables::behind(control) };
     let own = Own { frames: tables.frames };
-    let cache = Cache::new(own, &design, pool_bytes_max, store).ok_or(ENOMEM)?;
+    let mut cache = Cache::new(own, &design, pool_bytes_max, store).ok_or(ENOMEM)?;
+    let store_codec = StoreCodec::from_byte(settings.store_codec).ok_or(EINVAL)?;
+    cache.recompress(own, store_codec, pool_bytes_max, ticks).ok_or(ENOMEM)?;
     let pid = process::pid();
     let recorder = match settings.ring_fd {
         ..0 => None,

@@ -226,6 +226,8 @@ impl Process {
         let counters = &self.control.counters;
         count(&counters.spilled_pages, written.outgoing.pages);
         count(&counters.store_page_bytes, written.outgoing.page_bytes);
+        count(&counters.recompressed_pages, written.outgoing.recompressed_pages);
+        count(&counters.recompressed_saved_bytes, written.outgoing.recompressed_saved_bytes);
         count(&counters.store_writes, written.outgoing.writes);
         count(&counters.store_written_bytes, written.outgoing.bytes);
         count(&counters.store_reads, written.reads as usize);

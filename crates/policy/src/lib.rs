@@ -14,6 +14,7 @@ mod limit;
 mod lists;
 mod lru;
 mod parameters;
+mod recompression;
 mod replacement;
 mod sample;
 mod second_chance;
@@ -36,6 +37,7 @@ pub use lru::Lru;
 pub use parameters::{
     AUTO, Key, Kind, OutOfRange, PARAMETERS, PARAMETERS_COUNT, Parameter, Settings,
 };
+pub use recompression::{Coded, Fetched, Recompression, StoreCodec};
 pub use replacement::{Replacement, ResidentsRule};
 pub use sample::{SLOTS, Sample, Sampler};
 pub use second_chance::{SecondChance, WAITING_MAX};

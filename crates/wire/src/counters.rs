@@ -38,6 +38,10 @@ pub struct Counters {
     pub store_read_bytes: AtomicU64,
     /// How long the pages that left for the store were together, as they are kept there.
     pub store_page_bytes: AtomicU64,
+    /// Pages that were compressed once more when they left for the store.
+    pub recompressed_pages: AtomicU64,
+    /// How many bytes shorter that made them.
+    pub recompressed_saved_bytes: AtomicU64,
     /// Writes to the store.
     pub store_writes: AtomicU64,
     /// Reads from the store.

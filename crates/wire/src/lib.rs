@@ -135,6 +135,9 @@ pub struct Settings {
     pub from_start: u8,
     /// Lift pages by write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.
     pub lift_by_copy: u8,
+    /// What compresses pages once more that leave for the stores, as the policy crate writes it; 0 for
+    /// nothing.
+    pub store_codec: u8,
     /// Everything in the stores is encrypted, by `store_key`.
     pub store_encrypt: u8,
     /// This run's own; zero without encryption. In memory alone, which is how it gets to every

@@ -5,10 +5,10 @@
 
 use zpager_codec::{CodecId, PAGE_BYTES};
 use zpager_policy::StoreLayout;
-use zpager_pool::{Buffers, Handle, Pool, Space, SpaceSource};
+use zpager_pool::{Buffers, Handle, Pool, SpaceSource};
 use zpager_store::{Blocks, CLUSTER_BYTES};
 
-use super::{Cache, SpillError, bytes_mut, in_pool, outputs};
+use super::{Cache, SpillError, in_pool, outputs};
 use crate::coder::Coder;
 use crate::entry::{Entry, PageNumber};
 
@@ -80,22 +80,31 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         page: PageNumber,
         (pooled, codec, len, handle): (Entry, CodecId, usize, Handle),
     ) -> Result<bool, SpillError> {
-        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
+        let is_plain = self.rules.layout == StoreLayout::Plain && codec != CodecId::Copy;
+        let bytes = if is_plain { PAGE_BYTES } else { len };
+        let began = self.recoder().and_then(|recoder| recoder.begin(codec, bytes));
+        let is_expanded = is_plain || began.is_some();
+        let scratch = if is_expanded { self.scratch_of(codec) } else { &mut [] };
         // SAFETY: the buffers are this cache's alone.
-        let (scratch, [plain, pieces]) =
-            unsafe { (bytes_mut(&self.scratch, self.scratch.bytes()), outputs(&self.output)) };
-        let layout = self.rules.layout;
-        self.has_coded |= layout != StoreLayout::Packed;
+        let [plain, pieces] = unsafe { outputs(&self.output) };
         let data = self.pool.read(handle, len, &mut pieces.0);
         // What cannot be expanded goes as it is, to be told to the program that wants it.
-        let is_plain = layout == StoreLayout::Plain
-            && codec != CodecId::Copy
-            && C::expand(codec, data, plain, scratch).is_ok();
-        let (codec, data) = if is_plain { (CodecId::Copy, &plain.0[..]) } else { (codec, data) };
+        let is_expanded = is_expanded && C::expand(codec, data, plain, scratch).is_ok();
+        let (codec, data) =
+            if is_plain && is_expanded { (CodecId::Copy, &plain.0[..]) } else { (codec, data) };
+        let recoder = self.recoder.as_mut().filter(|_| is_expanded);
+        let dense = recoder.zip(began).and_then(|(recoder, began)| {
+            let dense = recoder.recode::<C>(began, data.len(), plain)?;
+            Some((recoder.codec, dense))
+        });
+        let saved_bytes = dense.map(|(_, dense)| data.len() - dense.len());
+        let (codec, data) = dense.unwrap_or((codec, data));
         if !self.writer.fits(data.len()) {
             return Ok(false);
         }
+        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
         let place = self.writer.push(store, data).inspect_err(|&error| self.pause.begin(error))?;
+        saved_bytes.into_iter().for_each(|bytes| self.writer.count_recompressed(bytes));
         self.leave_pool(pooled);
         self.enter_spilled(page, codec, place);
         Ok(true)

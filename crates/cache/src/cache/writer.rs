@@ -172,6 +172,12 @@ impl<S: Space> Writer<S> {
         self.outgoing.page_bytes += place.len();
     }
 
+    /// Notes that it was compressed once more, to so many bytes less.
+    pub(super) fn count_recompressed(&mut self, saved_bytes: usize) {
+        self.outgoing.recompressed_pages += 1;
+        self.outgoing.recompressed_saved_bytes += saved_bytes;
+    }
+
     /// Whether something was written since that was asked for.
     pub(super) fn has_written(&self) -> bool {
         self.outgoing.writes > 0

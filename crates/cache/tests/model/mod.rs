@@ -19,7 +19,7 @@ use std::{ptr, vec};
 
 use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, SpillError, State, Store};
 use zpager_codec::{CodecId, Page};
-use zpager_policy::{Design, DesignId, Settings, StoreLayout};
+use zpager_policy::{Design, DesignId, Settings, StoreCodec, StoreLayout};
 use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
 use zpager_store::{
     BLOCK_BYTES, Blocks, CLUSTER_BYTES, Cipher, Clusters, Errno, Faulting, KEY_BYTES, Memory,
@@ -220,6 +220,26 @@ pub(crate) fn drops() -> u64 {
     DROPS.load(Ordering::Relaxed)
 }
 
+/// Pages that were compressed once more when they left.
+static RECOMPRESSIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Pages that were compressed once more when they left, in all runs.
+#[allow(dead_code)] // Not asked by the fuzzer.
+pub(crate) fn recompressions() -> u64 {
+    RECOMPRESSIONS.load(Ordering::Relaxed)
+}
+
+/// A clock by which each thing takes another time, the same in each run.
+fn ticks() -> u64 {
+    std::thread_local! {
+        static NOW: Cell<u64> = const { Cell::new(0) };
+    }
+    let now = NOW.get();
+    let passed = now.wrapping_mul(0x5851_f42d_4c95_7f2d) >> 50;
+    NOW.set(now + 1 + passed);
+    now
+}
+
 /// What a page holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Content {
@@ -335,11 +355,14 @@ pub(crate) struct Setting {
     pub(crate) behind: bool,
     /// Whether the store is encrypted.
     pub(crate) encrypts: bool,
+    /// What compresses pages once more that leave for it.
+    pub(crate) store_codec: StoreCodec,
 }
 
 struct Process<'m> {
     memory: usize,
     design: Design,
+    store_codec: StoreCodec,
     cache: Box<Cache<&'m Memories, Shared<'m>>>,
     blocks: &'m Faulting<Memory>,
     seal: Seal<'static>,
@@ -361,11 +384,12 @@ impl<'m> Process<'m> {
         // SAFETY: a cache is plain data in its spaces' hands, which resolve to the memory of the
         // process that runs; dropping either copy frees nothing.
         let cache = Box::new(unsafe { ptr::read(&raw const *self.cache) });
-        let Process { design, blocks, seal, lost_pages, .. } = *self;
+        let Process { design, store_codec, blocks, seal, lost_pages, .. } = *self;
         let unwritten = BTreeMap::new();
         Process {
             memory,
             design,
+            store_codec,
             cache,
             blocks,
             seal,
@@ -541,6 +565,8 @@ impl<'m> Process<'m> {
         }
         let written = self.cache.take_outgoing();
         assert!(written.bytes <= written.writes * CLUSTER_BYTES);
+        assert!(written.recompressed_pages == 0 || self.store_codec != StoreCodec::None);
+        RECOMPRESSIONS.fetch_add(written.recompressed_pages as u64, Ordering::Relaxed);
         let ends = self.entries().into_iter().filter_map(|entry| match entry.state() {
             State::Spilled { place, .. } => Some(place),
             _ => None,
@@ -581,7 +607,7 @@ impl<'m> Process<'m> {
                 first_block == last_block || self.seal.record_bytes(place.len()) > BLOCK_BYTES
             }
             StoreLayout::Padded => place.offset_bytes().is_multiple_of(BLOCK_BYTES as u64),
-            StoreLayout::Plain => codec == CodecId::Copy,
+            StoreLayout::Plain => codec == CodecId::Copy || Some(codec) == self.store_codec.codec(),
         }
     }
 
@@ -784,11 +810,15 @@ pub(crate) fn run_on(
     let design = design(setting.design, setting.codec);
     let cache = Cache::new(&memories, &design, setting.pool_bytes_max, Some(store));
     let mut cache = Box::new(cache.expect("heap"));
+    let store_codec = setting.store_codec;
+    cache.recompress(&memories, store_codec, usize::MAX, ticks).expect("heap");
     cache.note_references(take_table());
     let (seal, lost_pages) = (clusters.seal(), &lost_pages);
     let (out, unwritten) = (BTreeMap::new(), BTreeMap::new());
+    let blocks = &blocks;
+    let memory = 0;
     let first =
-        Process { memory: 0, design, cache, blocks: &blocks, seal, lost_pages, out, unwritten };
+        Process { memory, design, store_codec, cache, blocks, seal, lost_pages, out, unwritten };
     let processes = vec![first];
     let mut model = Model { memories: &memories, clusters, processes, running: 0, forked: false };
     for (number, step) in (1..).zip(steps) {

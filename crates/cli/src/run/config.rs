@@ -7,7 +7,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use zpager_policy::{Design, Settings};
+use zpager_codec::CodecId;
+use zpager_policy::{Design, DesignId, Settings, StoreCodec};
 use zpager_remote::{Server, is_address};
 
 use super::program::Program;
@@ -84,6 +85,8 @@ pub(crate) struct Configuration {
     /// How much a store may hold about which nothing else is said; `None` leaves it to the file
     /// system or device.
     pub(crate) store_limit_bytes: Option<u64>,
+    /// What compresses pages once more that leave for it.
+    pub(crate) store_codec: StoreCodec,
     /// Whether what goes there is encrypted.
     pub(crate) store_encrypt: bool,
     /// The design and its parameters.
@@ -122,12 +125,14 @@ impl Configuration {
         let check_store_size = |text: &str| choice::check_limit("--store-size", text);
         let store_limit_bytes =
             arguments.store_size.as_deref().map(check_store_size).transpose()?;
+        let store_codec = check_store_codec(arguments.store_codec.as_deref(), design.design())?;
         arguments.stats.as_deref().map(check_stats).transpose()?;
         let program = Program::find(arguments.program, environment.path.as_deref())?;
         Ok(Configuration {
             memory,
             store,
             store_limit_bytes,
+            store_codec,
             store_encrypt: arguments.store_encrypt || server.is_some() && !arguments.store_plain,
             design,
             stats: arguments.stats,
@@ -180,6 +185,26 @@ pub(crate) fn check_design(arguments: &DesignArguments) -> Result<Settings, Fail
     let id = design_choice::design("--design", &arguments.name).map_err(Failure::own)?;
     let settings = design_choice::settings(id, &arguments.set, arguments.codec.as_deref());
     settings.map_err(Failure::own)
+}
+
+/// What compresses pages once more that leave for the store. A published design has nothing of the
+/// kind, unless that is asked for.
+fn check_store_codec(text: Option<&str>, design: DesignId) -> Result<StoreCodec, Failure> {
+    match text {
+        None if design == DesignId::Default => Ok(StoreCodec::Auto),
+        None | Some("none") => Ok(StoreCodec::None),
+        Some("auto") => Ok(StoreCodec::Auto),
+        Some(name) => {
+            let codec = CodecId::from_name(name).filter(|codec| *codec != CodecId::Copy);
+            codec.map(StoreCodec::Always).ok_or_else(|| {
+                let known = CodecId::ALL[1..].iter().map(|codec| codec.name());
+                let known = known.collect::<Vec<_>>().join(", ");
+                Failure::own(format!(
+                    "--store-codec {name}: not a codec: there are {known}, auto and none"
+                ))
+            })
+        }
+    }
 }
 
 /// Refuses a pool of fixed size that leaves the program too little of the budget.
@@ -269,7 +294,6 @@ mod tests {
     use crate::args::{Action, parse_line};
     use crate::failure::expect_refused;
     use crate::run::stores::choice::Wanted;
-    use zpager_codec::CodecId;
 
     fn check(line: &str) -> Result<Configuration, Failure> {
         let Action::Run(arguments) = parse_line(line)? else { panic!("{line}") };
@@ -281,6 +305,9 @@ mod tests {
     fn bad_input_is_told_in_one_line() {
         let table = [
             ("zpager run --codec lzma true", 125, "lz4"),
+            ("zpager run --store-codec lzma true", 125, "zstd-dict, auto and none"),
+            ("zpager run --store-codec copy true", 125, "zstd-dict, auto and none"),
+            ("zpager run --store-codec= true", 125, "zstd-dict, auto and none"),
             ("zpager run --design lru true", 125, "zswap"),
             ("zpager run --design castro --set castro.cell=3 true", 125, "1, 2 or 4"),
             ("zpager run --set castro.cell=2 true", 125, "--design castro"),
@@ -336,6 +363,20 @@ mod tests {
         assert_eq!(found.store, StoreChoice::None);
         assert_eq!(found.design.codec(), CodecId::Zstd);
         assert_eq!(found.program.arguments, ["x"]);
+    }
+
+    #[test]
+    fn only_the_default_design_compresses_once_more_by_itself() {
+        let chosen =
+            |flags: &str| check(&format!("zpager run {flags} true")).expect("sound").store_codec;
+        assert_eq!(chosen(""), StoreCodec::Auto);
+        assert_eq!(chosen("--store-codec none"), StoreCodec::None);
+        assert_eq!(chosen("--store-codec zstd-3"), StoreCodec::Always(CodecId::Zstd3));
+        for id in DesignId::ALL.into_iter().filter(|id| *id != DesignId::Default) {
+            let design = format!("--design {}", id.name());
+            assert_eq!(chosen(&design), StoreCodec::None);
+            assert_eq!(chosen(&format!("{design} --store-codec auto")), StoreCodec::Auto);
+        }
     }
 
     #[test]

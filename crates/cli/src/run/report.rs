@@ -114,6 +114,8 @@ struct Faults {
 #[derive(Debug, Serialize)]
 struct Store {
     page_bytes: u64,
+    recompressed_pages: u64,
+    recompressed_saved_bytes: u64,
     written_bytes: u64,
     read_bytes: u64,
     writes: u64,
@@ -171,6 +173,8 @@ impl Statistics {
             compressed_bytes: value(&counters.compressed_bytes),
             store: Store {
                 page_bytes: value(&counters.store_page_bytes),
+                recompressed_pages: value(&counters.recompressed_pages),
+                recompressed_saved_bytes: value(&counters.recompressed_saved_bytes),
                 written_bytes: value(&counters.store_written_bytes),
                 read_bytes: value(&counters.store_read_bytes),
                 writes: value(&counters.store_writes),

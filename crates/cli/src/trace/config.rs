@@ -72,6 +72,7 @@ impl Configuration {
             store_timeout: None,
             store_plain: false,
             store_size: None,
+            store_codec: None,
             store_encrypt: false,
             design: DesignArguments {
                 name: DesignId::Default.name().to_owned(),

@@ -110,6 +110,7 @@ mod tests {
             ids: 1,
             from_start: 0,
             lift_by_copy: 0,
+            store_codec: 0,
             store_encrypt: 0,
             store_key: StoreKey::default(),
         }))
