@@ -12,6 +12,9 @@ PAUSE_SECONDS = 15
 # How long a program of these cases may take on a machine that is busy with others.
 LONG = 900
 TRIM_SECONDS = 60
+# Within this the way back from a killed server ends; it takes a second.
+STOP_SECONDS = 120
+KILLED_BY = {128 + 7: "SIGBUS", 128 + 9: "SIGKILL", 128 + 11: "SIGSEGV"}
 # Each fails where there is nothing of what it looks for.
 LEFT = ("pidof zpager", "ls /sys/block/nbd*/pid 2>/dev/null", "grep /dev/nbd /proc/swaps",
         "ls /run/zpager | grep .", "grep -vx 15000 /proc/sys/vm/watermark_boost_factor")
@@ -76,13 +79,13 @@ def run(guest, program):
 
 def bad_input(guest, _):
     """A set-up that fails says why in one line, with status 125, and leaves nothing behind."""
-    lines = [("start --size 1000 --memory 24M --store none", "4096"),
+    lines = [("start --size 1000 --memory 8M --store none", "4096"),
              ("start --size 64M --memory 1M --store none", "8.0 MiB"),
-             ("start --size 64M --memory 24M --store /nowhere", "/nowhere"),
+             ("start --size 64M --memory 8M --store /nowhere", "/nowhere"),
              # The device is connected by then, and too small for mkswap.
-             ("start --size 8K --memory 24M --store none", "mkswap"),
-             ("start --size 64M --memory 24M --store none --device /dev/nbd99", "/dev/nbd99"),
-             ("start --size 64M --memory 24M --store none --priority x", "--priority x"),
+             ("start --size 8K --memory 8M --store none", "mkswap"),
+             ("start --size 64M --memory 8M --store none --device /dev/nbd99", "/dev/nbd99"),
+             ("start --size 64M --memory 8M --store none --priority x", "--priority x"),
              ("attach --frequently", "--frequently"), ("attache", "attach"), ("", "start"),
              ("detach", "nothing is attached"), ("stop", "nothing is attached")]
     for line, why in lines:
@@ -138,7 +141,7 @@ def stopped(guest, programs):
     """A server that is stopped: whoever needs a page waits, and then goes on."""
     server = start(guest)
     program = programs["touch"]
-    guest.must(f"mkfifo /tmp/never; rm -f /tmp/touched; ({program.line} | md5sum >/tmp/touched.new; "
+    guest.must(f"rm -f /tmp/never /tmp/touched; mkfifo /tmp/never; ({program.line} | md5sum >/tmp/touched.new; "
                "mv /tmp/touched.new /tmp/touched) >/dev/null 2>&1 &")
     wait_for_swapping(guest)
     guest.must(f"@kill -STOP {server}; read -t {PAUSE_SECONDS} x <>/tmp/never; kill -CONT {server}",
@@ -150,6 +153,31 @@ def stopped(guest, programs):
     return f"stopped for {PAUSE_SECONDS} s amid swapping: the program waited, output right"
 
 
+def killed(guest, programs):
+    """A server that is killed, with requests unanswered: programs with pages out there end, the
+    machine goes on, and the way back ends."""
+    server = start(guest)
+    program = programs["touch"]
+    alone = program.line.split(" | ")[0]
+    guest.must(f"@rm -f /tmp/ended; (swappable {alone} >/dev/null 2>&1; echo $? >/tmp/ended.new; "
+               "mv /tmp/ended.new /tmp/ended) >/dev/null 2>&1 &")
+    wait_for_swapping(guest)
+    # Whatever starts a program may wait for memory while the server is stopped.
+    guest.must("@rm -f /tmp/never; mkfifo /tmp/never; "
+               f"kill -STOP {server}; read -t 3 x <>/tmp/never; kill -KILL {server}", LONG)
+    said = guest.must("@zpager-swap stop", STOP_SECONDS)
+    expect(said.count("\n") == 1 and "are lost" in said, "not told in one line", said)
+    guest.must("@while [ ! -e /tmp/ended ]; do sleep 1; done", LONG)
+    code = int(guest.must("@cat /tmp/ended"))
+    expect(code in KILLED_BY, "the program that lost its pages ended with", code)
+    nothing_left(guest)
+    start(guest)
+    run(guest, program)
+    stop(guest)
+    return (f"killed amid swapping: the program ended by {KILLED_BY[code]}, "
+            f"{said.strip().removeprefix('zpager-swap: ')}; then a new server")
+
+
 def wait_for_swapping(guest, pages=1500):
     """Until so many pages are out."""
     for _ in range(LONG):
@@ -159,4 +187,4 @@ def wait_for_swapping(guest, pages=1500):
     raise Failed("nothing is swapped out")
 
 
-CASES = [bad_input, trimmed, swapoff_with_pages, stopped]
+CASES = [bad_input, trimmed, swapoff_with_pages, stopped, killed]

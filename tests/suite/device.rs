@@ -490,6 +490,43 @@ fn a_device_is_asked_changed_and_stopped() {
     assert!(!server.socket().exists(), "its socket stays");
 }
 
+/// Whether the server has all it was granted in RAM, whatever it holds.
+fn has_its_memory(server: &Server, memory_bytes: u64) -> bool {
+    let resident_bytes = server.memory_bytes("RssAnon");
+    println!("{resident_bytes} bytes resident of {memory_bytes}");
+    (memory_bytes - MIB / 2..memory_bytes + PROCESS_BYTES).contains(&resident_bytes)
+}
+
+#[test]
+fn memory_that_is_locked_is_taken_before_it_serves_and_kept() {
+    let mut random = Random::new();
+    let data = random.data(24 * MIB);
+    for store in ["none", "STORE --store-size 64M"] {
+        let server = Server::start(&format!("--size 96M --memory 48M --store {store}"));
+        if server.memory_bytes("VmLck") == 0 {
+            // Nobody allowed it: memory is taken as it is needed.
+            assert!(!has_its_memory(&server, 48 * MIB));
+            continue;
+        }
+        assert!(has_its_memory(&server, 48 * MIB), "at first");
+        let mut client = server.client(true);
+        assert_eq!(client.write(0, &data).expect("served"), Ok(()));
+        assert!(has_its_memory(&server, 48 * MIB), "in use");
+        assert_eq!(client.trim(0, 12 << 20).expect("served"), Ok(()));
+        assert!(has_its_memory(&server, 48 * MIB), "trimmed");
+        for mib in [40, 64, 16] {
+            assert!(server.control(&format!("set memory={mib}M")).status.success());
+            assert!(has_its_memory(&server, mib * MIB), "set to {mib} MiB");
+        }
+        assert_eq!(client.write(12 * MIB, &data[..12 << 20]).expect("served"), Ok(()));
+        assert!(has_its_memory(&server, 16 * MIB), "written again");
+        assert_eq!(
+            client.read(12 * MIB, 12 << 20).expect("served").as_ref(),
+            Ok(&data[..12 << 20].to_vec())
+        );
+    }
+}
+
 /// Runs a tool that has to succeed; gives what it printed.
 fn succeed(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().expect("it starts");

@@ -334,6 +334,23 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
     }
 
+    /// Has the buffers take all the RAM that they may come to need, so that using one takes none.
+    pub fn touch_buffers(&mut self) {
+        let store_buffers = [Some(&self.blocks), self.around.as_ref()];
+        let store_buffers = store_buffers.into_iter().flatten().chain(self.writer.buffers());
+        let coding_buffers = [&self.scratch, &self.output].into_iter();
+        let has_store = self.store.is_some();
+        for buffer in coding_buffers.chain(store_buffers.filter(|_| has_store)) {
+            for offset in (0..buffer.bytes()).step_by(BLOCK_BYTES) {
+                // SAFETY: within the space, which is this cache's alone; it stays what it is.
+                unsafe {
+                    let byte = buffer.base().add(offset);
+                    byte.write_volatile(byte.read_volatile());
+                }
+            }
+        }
+    }
+
     fn forget_around(&mut self) {
         if let Some(around) = self.around.as_ref().filter(|_| self.around_state.holds()) {
             around.release(0, CLUSTER_BYTES);

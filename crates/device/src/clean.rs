@@ -335,6 +335,11 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
         })
     }
 
+    // What it holds is on the disk, and can go whenever room is needed.
+    fn keep_memory(&self) -> bool {
+        true
+    }
+
     fn set_memory(&self, memory_bytes: u64) -> Result<(), String> {
         check_memory(memory_bytes, self.memory_bytes_max)?;
         let before = std::mem::replace(&mut self.lock().memory_bytes, memory_bytes);

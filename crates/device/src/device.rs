@@ -9,6 +9,9 @@
 //! refused. A part is kept for blocks that are written again and do not become longer, as a full
 //! device could otherwise never be written to.
 //!
+//! Once [`Target::keep_memory`] was called the pool keeps what RAM the rest does not need, whether it
+//! is full or not; as tables grow it gives some of that up. It gets it back when the memory is set.
+//!
 //! Invariants: a block that was refused is what it was, and so are all others. A block of zeros is
 //! nothing at all. A block that is trimmed has left pool and store when the call returns.
 //!
@@ -23,7 +26,7 @@ use zpager_cache::{
 };
 use zpager_codec::PAGE_BYTES;
 use zpager_policy::{Design, SLOTS, Sample, Sampler, Settings};
-use zpager_pool::SpaceSource;
+use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 
 use crate::nbd::BUFFERS_BYTES;
@@ -39,6 +42,8 @@ pub const MEMORY_BYTES_MIN: u64 = 8 << 20;
 pub(crate) const BLOCK_BYTES: u64 = PAGE_BYTES as u64;
 /// The most that one block more may need: a slab, a page of the index, of each order and of tables.
 pub(crate) const GROWTH_BYTES: usize = 64 << 10;
+/// RAM that a pool takes in one go.
+const KEEP_STEP_BYTES: usize = 4 << 20;
 /// Kept for blocks that are written again.
 const RESERVE_BYTES: usize = 128 << 10;
 /// Writes to the store in one search for room.
@@ -73,6 +78,8 @@ pub struct Device<M: SpaceSource, B> {
 struct Shared<M: SpaceSource, B> {
     engine: Box<Engine<M, B>>,
     memory_bytes: u64,
+    /// RAM that the pool keeps; `None`: none, it has what it holds.
+    kept_bytes: Option<usize>,
     connections: usize,
     /// What each of them takes.
     connection_bytes: usize,
@@ -94,6 +101,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             shared: Mutex::new(Shared {
                 engine: engine(source, &design, setup, store)?,
                 memory_bytes: setup.memory_bytes,
+                kept_bytes: None,
                 connections: 0,
                 connection_bytes: Worker::held_bytes(design.codec) + BUFFERS_BYTES,
                 blocks: 0,
@@ -101,6 +109,26 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
                 has_store,
             }),
         })
+    }
+
+    /// Has the pool take all that it may, others being served in between. False where there is too
+    /// little: it keeps what it has.
+    fn keep_more(&self) -> bool {
+        loop {
+            let mut shared = self.lock();
+            let (Some(kept_bytes), most_bytes) = (shared.kept_bytes, shared.pool_bytes_max())
+            else {
+                return true;
+            };
+            if kept_bytes >= most_bytes {
+                return true;
+            }
+            let next_bytes = most_bytes.min(kept_bytes + KEEP_STEP_BYTES);
+            if !shared.engine.cache.objects().keep(next_bytes) {
+                return false;
+            }
+            shared.kept_bytes = Some(next_bytes);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared<M, B>> {
@@ -122,6 +150,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             shared.connections -= 1;
             return None;
         }
+        shared.give_up();
         Some(Worker::new(self.coding))
     }
 
@@ -185,6 +214,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         }
         let departed = shared.engine.departed();
         shared.note(&departed);
+        shared.give_up();
         outcome
     }
 
@@ -221,13 +251,27 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         Ok(())
     }
 
+    fn keep_memory(&self) -> bool {
+        {
+            let mut shared = self.lock();
+            shared.engine.cache.touch_buffers();
+            shared.kept_bytes = Some(0);
+        }
+        self.keep_more()
+    }
+
     fn set_memory(&self, memory_bytes: u64) -> Result<(), String> {
         check_memory(memory_bytes, self.memory_bytes_max)?;
         let before = std::mem::replace(&mut self.lock().memory_bytes, memory_bytes);
         for _ in 0..SPILLS_MAX {
             let mut shared = self.lock();
             if shared.fits(RESERVE_BYTES) {
-                return Ok(());
+                shared.give_up();
+                drop(shared);
+                return match self.keep_more() {
+                    true => Ok(()),
+                    false => Err(format!("memory={memory_bytes}: there is not so much: give less")),
+                };
             }
             if let Err(refused) = shared.spill() {
                 shared.memory_bytes = before;
@@ -325,6 +369,22 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         engine_bytes(&self.engine)
             + (words * size_of::<u64>()).next_multiple_of(PAGE_BYTES)
             + self.connections.max(1) * self.connection_bytes
+    }
+
+    /// What the pool may hold, as the rest stands.
+    fn pool_bytes_max(&self) -> usize {
+        let others_bytes = self.held_bytes() - self.engine.cache.pool_bytes() + GROWTH_BYTES;
+        (self.memory_bytes as usize).saturating_sub(others_bytes) / PAGE_BYTES * PAGE_BYTES
+    }
+
+    /// Has the pool keep no more than that.
+    fn give_up(&mut self) {
+        let most_bytes = self.pool_bytes_max();
+        if self.kept_bytes.is_some_and(|kept_bytes| kept_bytes > most_bytes) {
+            self.kept_bytes = Some(most_bytes);
+            // Less is always to be had.
+            let _ = self.engine.cache.objects().keep(most_bytes);
+        }
     }
 
     /// Whether what one block may need fits, besides `reserve_bytes`.

@@ -15,6 +15,7 @@ mod connections;
 pub mod control;
 mod device;
 mod disk;
+mod kept;
 pub mod nbd;
 mod server;
 mod sockets;

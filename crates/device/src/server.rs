@@ -1,7 +1,7 @@
 //! The server: sockets, a thread for each client, and the way to its end.
 //!
 //! Before it serves it asks of the kernel what a server of a swap device needs: that none of its
-//! memory is swapped out (to itself), that what it still allocates does not wait for swap
+//! memory is swapped out (to itself), all the memory that it may come to need, that what it still allocates does not wait for swap
 //! (`PR_SET_IO_FLUSHER`) and may take of the reserve that the kernel keeps from all others (real-time
 //! scheduling), and that it is not what the kernel kills when memory is short. What is not permitted
 //! is told once.
@@ -137,7 +137,7 @@ pub fn serve(
         Behind::Stores { row, cipher } => Box::new(make_device(&setup, row, cipher)?),
         Behind::Disk(disk) => Box::new(CleanCache::new(Arena, &setup, disk).ok_or(NO_SPACE)?),
     };
-    prepare(warn);
+    prepare(&*device, &setup, warn);
     let control = directory.listen(&control)?;
     let door = match tcp {
         Some(listener) => Door::Tcp(listener),
@@ -181,7 +181,7 @@ fn make_device(
 }
 
 /// Asks of the kernel what a server of a swap device needs.
-fn prepare(warn: Warnings<'_>) {
+fn prepare(device: &dyn Target, setup: &Setup, warn: Warnings<'_>) {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         warn(&format!(
             "PR_SET_IO_FLUSHER: {error}: where the machine swaps to this device, its own \
@@ -190,15 +190,16 @@ fn prepare(warn: Warnings<'_>) {
     }
     // Pages are locked as they are touched: address space that is set aside costs nothing.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    if let Err(error) = mlockall(flags) {
-        warn(&format!(
+    match mlockall(flags) {
+        Ok(()) => keep_memory(device, setup.memory_bytes, warn),
+        Err(error) => warn(&format!(
             "mlockall: {error}: the device's memory may be swapped out itself: allow \
              CAP_IPC_LOCK, or more (ulimit -l)"
-        ));
+        )),
     }
-    // The kernel writes to swap once nothing is free but its reserve (`vm.min_free_kbytes`). The
-    // server takes memory for what is written: without a part of that reserve it would wait for
-    // memory that only itself can free.
+    // The kernel writes to swap once nothing is free but its reserve (`vm.min_free_kbytes`). What the
+    // server's tables and its sockets take then has to come out of that: otherwise the server would
+    // wait for memory that only itself can free.
     // SAFETY: all zeros are a valid parameter; the call changes this process's scheduling alone.
     let is_real_time = unsafe {
         let mut parameter: libc::sched_param = mem::zeroed();
@@ -214,6 +215,28 @@ fn prepare(warn: Warnings<'_>) {
     }
     // Only root may; where the kernel kills it all the same, its clients get errors.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+}
+
+/// Has the device take its memory while there is some. This comes before the kernel is told not to
+/// kill this process: where memory is shorter than it says, this is what asked for it.
+fn keep_memory(device: &dyn Target, memory_bytes: u64, warn: Warnings<'_>) {
+    let available_bytes = available_bytes();
+    if available_bytes.is_some_and(|available_bytes| available_bytes < memory_bytes)
+        || !device.keep_memory()
+    {
+        warn(
+            "--memory: there is not so much: where the machine swaps to this device, both may stop \
+             for good when memory is short: give less",
+        );
+    }
+}
+
+/// What the machine has for programs without swapping.
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib << 10)
 }
 
 /// Has the signals that end the server be read from a descriptor, in all threads to come. A file that

@@ -1,15 +1,20 @@
-//! Where the device keeps its tables and its pool: mappings that take RAM where they are touched.
+//! Where the device keeps its tables and its pool: mappings that take RAM where they are touched, or,
+//! for a pool that is told to, before ([`Kept`]).
 //!
 //! Once all memory is locked (mlockall(2)), the kernel gives a part back by
 //! `MADV_DONTNEED_LOCKED` alone, or on Linux before 5.18 after it was unlocked.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr::null_mut;
 
 use rustix::mm::{
     Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock_with, mmap_anonymous, munlock, munmap,
 };
 use zpager_pool::{Space, SpaceSource};
+
+use crate::kept::{Bits, Kept};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -22,7 +27,13 @@ pub struct Arena;
 pub struct Stretch {
     base: *mut u8,
     bytes: usize,
+    /// Which of its pages have RAM, where that is to be known.
+    kept: Option<Box<RefCell<Kept<Row>>>>,
 }
+
+/// Words, all zero at first.
+#[derive(Debug)]
+struct Row(Stretch);
 
 // SAFETY: the mapping is the value's alone, whatever thread that is on.
 unsafe impl Send for Stretch {}
@@ -36,13 +47,86 @@ impl SpaceSource for Arena {
         // SAFETY: a new mapping that replaces nothing.
         let base =
             unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
-        let stretch = Stretch { base: base.ok()?.cast(), bytes };
+        let stretch = Stretch { base: base.ok()?.cast(), bytes, kept: None };
         // Huge pages would take RAM that nobody touched, and what clients wrote is nobody's business.
         for advice in [Advice::LinuxNoHugepage, Advice::LinuxDontDump] {
             // SAFETY: advice about the mapping just made; a kernel that knows it not refuses harmlessly.
             let _ = unsafe { madvise(stretch.base.cast(), bytes, advice) };
         }
         Some(stretch)
+    }
+
+    fn reserve_objects(&self, bytes: usize) -> Option<Stretch> {
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        let row = || self.reserve(pages.div_ceil(8)).map(Row);
+        let kept = Kept::new(pages, row()?, row()?);
+        let mut stretch = self.reserve(bytes)?;
+        stretch.kept = Some(Box::new(RefCell::new(kept)));
+        Some(stretch)
+    }
+}
+
+impl Row {
+    fn at(&self, word: usize) -> *mut u64 {
+        assert!(word < self.0.bytes / size_of::<u64>());
+        // SAFETY: within the stretch, by the assertion.
+        unsafe { self.0.base.cast::<u64>().add(word) }
+    }
+}
+
+impl Bits for Row {
+    fn word(&self, at: usize) -> u64 {
+        // SAFETY: a word of the stretch, which is this value's alone.
+        unsafe { self.at(at).read() }
+    }
+
+    fn set_word(&mut self, at: usize, word: u64) {
+        // SAFETY: as above.
+        unsafe { self.at(at).write(word) }
+    }
+}
+
+impl Stretch {
+    /// Where a part is, which lies within the mapping.
+    fn part(&self, offset: usize, bytes: usize) -> *mut c_void {
+        assert!(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES));
+        assert!(bytes <= self.bytes && offset <= self.bytes - bytes);
+        // SAFETY: within the mapping, by the assertions.
+        unsafe { self.base.add(offset) }.cast()
+    }
+
+    /// Gives the RAM of a part back, which is zero afterwards.
+    fn give_back(&self, offset: usize, bytes: usize) {
+        let from = self.part(offset, bytes);
+        // SAFETY: within the mapping, whose owner wants nothing of the part any more.
+        unsafe {
+            if madvise(from, bytes, Advice::LinuxDontneedLocked).is_err() {
+                release_unlocked(from, bytes);
+            }
+        }
+    }
+
+    fn give_page_back(&self, page: usize) {
+        self.give_back(page * PAGE_BYTES, PAGE_BYTES);
+    }
+
+    /// Takes the RAM of pages of which nothing is in use. False where it is not to be had.
+    fn take(&self, pages: Range<usize>) -> bool {
+        let bytes = pages.len() * PAGE_BYTES;
+        let from = self.part(pages.start * PAGE_BYTES, bytes);
+        // SAFETY: within the mapping; what is there stays what it is.
+        match unsafe { madvise(from, bytes, Advice::LinuxPopulateWrite) } {
+            Ok(()) => true,
+            // Linux before 5.14.
+            Err(rustix::io::Errno::INVAL) => {
+                for offset in (0..bytes).step_by(PAGE_BYTES) {
+                    // SAFETY: as above; nobody else has this part.
+                    unsafe { from.cast::<u8>().add(offset).write_volatile(0) };
+                }
+                true
+            }
+            Err(_) => false,
+        }
     }
 }
 
@@ -58,17 +142,54 @@ unsafe impl Space for Stretch {
     }
 
     fn release(&self, offset: usize, bytes: usize) {
-        assert!(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES));
-        assert!(bytes <= self.bytes && offset <= self.bytes - bytes);
-        // SAFETY: within the mapping, by the assertions.
-        let from = unsafe { self.base.add(offset) }.cast();
-        // SAFETY: within the mapping, whose owner wants nothing of the part any more.
-        unsafe {
-            if madvise(from, bytes, Advice::LinuxDontneedLocked).is_err() {
-                release_unlocked(from, bytes);
+        let Some(mut kept) =
+            self.kept.as_ref().map(|kept| kept.borrow_mut()).filter(|kept| kept.is_on())
+        else {
+            return self.give_back(offset, bytes);
+        };
+        let from = self.part(offset, bytes);
+        // SAFETY: the part, of which its owner wants nothing any more.
+        unsafe { from.cast::<u8>().write_bytes(0, bytes) };
+        for page in pages_of(offset, bytes) {
+            if kept.end_use(page) {
+                self.give_page_back(page);
             }
         }
     }
+
+    fn before_write(&self, offset: usize, bytes: usize) {
+        let Some(kept) = &self.kept else { return };
+        let mut kept = kept.borrow_mut();
+        if kept.is_on() {
+            for page in pages_of(offset, bytes) {
+                if let Some(given) = kept.begin_use(page) {
+                    self.give_page_back(given);
+                }
+            }
+        }
+    }
+
+    fn keep(&self, bytes: usize) -> bool {
+        let Some(kept) = &self.kept else { return true };
+        let mut kept = kept.borrow_mut();
+        kept.want(bytes / PAGE_BYTES);
+        while let Some(page) = kept.surplus() {
+            self.give_page_back(page);
+        }
+        while let Some(missing) = kept.missing() {
+            if !self.take(missing.clone()) {
+                kept.settle();
+                return false;
+            }
+            kept.took(missing);
+        }
+        true
+    }
+}
+
+/// The pages of a part.
+fn pages_of(offset: usize, bytes: usize) -> Range<usize> {
+    offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES)
 }
 
 /// Gives pages back on a kernel that does not do it with locked ones; they are zero afterwards.
@@ -119,6 +240,50 @@ mod tests {
         release(&stretch);
         assert!(data[..BYTES / 4].iter().chain(&data[BYTES / 2..]).all(|byte| *byte == 7));
         assert!(data[BYTES / 4..BYTES / 2].iter().all(|byte| *byte == 0));
+    }
+
+    /// How many pages have RAM.
+    fn resident_pages(stretch: &Stretch) -> usize {
+        let mut pages = vec![0u8; stretch.bytes() / PAGE_BYTES];
+        // SAFETY: the mapping, and a byte for each of its pages.
+        let seen =
+            unsafe { libc::mincore(stretch.base().cast(), stretch.bytes(), pages.as_mut_ptr()) };
+        assert_eq!(seen, 0);
+        pages.iter().filter(|page| **page & 1 != 0).count()
+    }
+
+    /// Writes a page as a pool does.
+    fn write(stretch: &Stretch, page: usize) {
+        stretch.before_write(page * PAGE_BYTES, 1);
+        // SAFETY: within the stretch, which is this test's alone.
+        unsafe { stretch.base().add(page * PAGE_BYTES).write(7) };
+    }
+
+    #[test]
+    fn what_is_kept_is_there_whatever_is_written_and_released() {
+        let stretch = Arena.reserve_objects(64 * PAGE_BYTES).expect("room");
+        let resident = || resident_pages(&stretch);
+        write(&stretch, 0);
+        stretch.release(0, PAGE_BYTES);
+        assert_eq!(resident(), 0, "without being asked it keeps nothing");
+        assert!(stretch.keep(16 * PAGE_BYTES));
+        assert_eq!(resident(), 16);
+        (0..8).for_each(|page| write(&stretch, page));
+        stretch.release(0, 4 * PAGE_BYTES);
+        assert_eq!(resident(), 16);
+        // Beyond what has RAM: the rest makes room.
+        (32..40).for_each(|page| write(&stretch, page));
+        assert_eq!(resident(), 16);
+        assert!(stretch.keep(14 * PAGE_BYTES));
+        assert_eq!(resident(), 14);
+        // SAFETY: as in `write`.
+        let data = unsafe { std::slice::from_raw_parts(stretch.base(), 64 * PAGE_BYTES) };
+        let is_written = |page: usize| data[page * PAGE_BYTES] == 7;
+        assert!(
+            (0..64).all(
+                |page| is_written(page) == ((4..8).contains(&page) || (32..40).contains(&page))
+            )
+        );
     }
 
     #[test]

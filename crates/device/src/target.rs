@@ -100,6 +100,10 @@ pub trait Target {
     /// [`Refused::Io`]; some of it may not be there.
     fn flush(&self) -> Result<(), Refused>;
 
+    /// Takes all the RAM that was granted and does not give it back before less is granted, so that
+    /// a kernel that swaps to it need have none for what it writes. False where there was not enough.
+    fn keep_memory(&self) -> bool;
+
     /// Grants another amount of memory. What does not fit any more leaves; connections are served in
     /// between.
     ///

@@ -19,6 +19,12 @@ pub unsafe trait Space {
     fn release(&self, offset: usize, bytes: usize);
     /// Told before a part of the stretch is written that [`SpaceSource::reserve_objects`] gave.
     fn before_write(&self, _offset: usize, _bytes: usize) {}
+    /// Told how many bytes of RAM a stretch that [`SpaceSource::reserve_objects`] gave is to have,
+    /// whatever of it is in use, and to keep from now on. False where it cannot be had.
+    #[must_use]
+    fn keep(&self, _bytes: usize) -> bool {
+        true
+    }
 }
 
 /// A source of [`Space`].

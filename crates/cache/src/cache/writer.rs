@@ -200,6 +200,11 @@ impl<S: Space> Writer<S> {
         }
     }
 
+    /// Both buffers.
+    pub(super) fn buffers(&self) -> &[S; 2] {
+        &self.buffers
+    }
+
     /// RAM of the buffers.
     pub(super) fn held_bytes(&self) -> usize {
         self.used_bytes.iter().map(|bytes| bytes.next_multiple_of(BLOCK_BYTES)).sum()
