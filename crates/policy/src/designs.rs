@@ -197,7 +197,7 @@ words!(ReadPath {
 });
 words!(CleanPages {
     CleanPages::Compressed => "as others", "compressed as any other";
-    CleanPages::Switched(_) => "switched", "dropped while they do not come back; no page of a program is clean here";
+    CleanPages::Switched(_) => "switched", "dropped while they do not come back; for the device's --clean-cache alone";
     CleanPages::Kept => "kept", "left in the store until written, and dropped";
 });
 

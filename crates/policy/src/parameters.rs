@@ -212,7 +212,7 @@ pub static PARAMETERS: [Parameter; PARAMETERS_COUNT] = [
         "castro.switch",
         Kind::Switch,
         ON,
-        "stop compressing clean pages while they do not come back; none is clean here",
+        "stop compressing clean pages while they do not come back (--clean-cache)",
         "castro 2.3.4",
     ),
     row(
