@@ -1,10 +1,10 @@
 //! The server: sockets, a thread for each client, and the way to its end.
 //!
 //! Before it serves it asks of the kernel what a server of a swap device needs: that none of its
-//! memory is swapped out (to itself), all the memory that it may come to need, that what it still allocates does not wait for swap
-//! (`PR_SET_IO_FLUSHER`) and may take of the reserve that the kernel keeps from all others (real-time
-//! scheduling), and that it is not what the kernel kills when memory is short. What is not permitted
-//! is told once.
+//! memory is swapped out (to itself), the memory of its pool, that what it still allocates does not
+//! wait for swap (`PR_SET_IO_FLUSHER`) and may take of the reserve that the kernel keeps from all
+//! others (real-time scheduling), and that it is not what the kernel kills when memory is short. What
+//! is not permitted is told once.
 
 use std::mem;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -11,7 +11,7 @@ use zpager_sys::syscall;
 
 use super::Outcome;
 use super::neighbours::{self, ASKED_BYTES_MAX};
-use super::transfer::{CALL_BYTES_MAX, VECTORS_MAX, some_or};
+use super::transfer::{CALL_BYTES_MAX, VECTOR_BYTES, VECTORS_MAX, some_or};
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -37,7 +37,8 @@ impl Vectors {
     /// list cannot be read.
     fn next(&mut self) -> Option<Option<(usize, usize)>> {
         while self.vector < self.count {
-            let words = Process::with(|process| process.peek_words(self.list + self.vector * 16));
+            let words =
+                Process::with(|process| process.peek_words(self.list + self.vector * VECTOR_BYTES));
             let [address, bytes] = words??;
             if self.within_bytes < bytes {
                 let at = address.wrapping_add(self.within_bytes);
@@ -76,8 +77,8 @@ impl Process {
         if flags != 0 || local_count > VECTORS_MAX || remote_count > VECTORS_MAX {
             return Outcome::GoOn;
         }
-        self.hold(thread, local, local_count * 16);
-        self.hold(thread, remote, remote_count * 16);
+        self.hold(thread, local, local_count * VECTOR_BYTES);
+        self.hold(thread, remote, remote_count * VECTOR_BYTES);
         let is_own = self.has_memory_of(process as i32);
         let remote_bytes = if is_own { self.managed_bytes(remote, remote_count) } else { 0 };
         let bytes = self.managed_bytes(local, local_count).saturating_add(remote_bytes);

@@ -6,8 +6,8 @@
 //! Sources: ioctl(2), ioctl_userfaultfd(2), netdevice(7), ioctl_fiemap(2).
 //!
 //! Bad cases: memory in which the program has touched pages in order before it registers it: those
-//! that came with them, as zeros, are there. An argument of a device that points to further memory and is not
-//! in the table: the call fails with `EFAULT` where that is swapped out.
+//! that came with them, as zeros, are there. An argument of a device that points to further memory
+//! and is not in the table: the call fails with `EFAULT` where that is swapped out.
 
 use zpager_sys::signal::Context;
 

@@ -14,12 +14,11 @@ use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
 use super::stream::MSG_ZEROCOPY;
-use super::transfer::VECTORS_MAX;
+use super::transfer::{VECTOR_BYTES, VECTORS_MAX};
 use crate::process::Process;
 use crate::threads::Thread;
 
 const F_GETPIPE_SZ: usize = 1032;
-const VECTOR_BYTES: usize = 16;
 
 impl Process {
     /// `vmsplice`: descriptor, vectors, their number, flags. No more of them than the pipe takes is

@@ -9,7 +9,7 @@ use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, mapping, process};
 
 use super::Outcome;
-use super::transfer::{VECTORS_MAX, some_or};
+use super::transfer::{VECTOR_BYTES, VECTORS_MAX, some_or};
 use crate::copies::Keep;
 use crate::hold::pages_of;
 use crate::maps;
@@ -26,7 +26,6 @@ const SPECIAL: u32 = nr::MAP_GROWSDOWN | nr::MAP_STACK | nr::MAP_HUGETLB | nr::M
 const MAP_FIXED: usize = nr::MAP_FIXED as usize;
 const MAP_POPULATE: usize = nr::MAP_POPULATE as usize;
 const PROTECTION_MASK: usize = 7;
-const VECTOR_BYTES: usize = 16;
 /// At most this part of the budget can be locked or populated at once.
 const LOCKED_PART: usize = 4;
 

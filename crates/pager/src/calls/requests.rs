@@ -17,7 +17,7 @@ use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
-use super::transfer::{CALL_BYTES_MAX, VECTORS_MAX, some_or};
+use super::transfer::{CALL_BYTES_MAX, VECTOR_BYTES, VECTORS_MAX, some_or};
 use crate::hold::pages_of;
 use crate::process::{Lift, Process};
 use crate::threads::Thread;
@@ -35,7 +35,6 @@ const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_CMD_PWRITE: u16 = 1;
 const IOCB_CMD_PREADV: u16 = 7;
 const IOCB_CMD_PWRITEV: u16 = 8;
-const VECTOR_BYTES: usize = 16;
 
 /// A call that is made in parts.
 #[derive(Debug, Clone, Copy)]

@@ -20,7 +20,7 @@ use zpager_sys::signal::{Context, Registers};
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
-use super::transfer::{CALL_BYTES_MAX, VECTORS_MAX};
+use super::transfer::{CALL_BYTES_MAX, VECTOR_BYTES, VECTORS_MAX};
 use crate::process::Process;
 use crate::stubs;
 use crate::threads::Thread;
@@ -306,7 +306,7 @@ impl Process {
             let found = match list {
                 None if vector == 0 => Some([at, length]),
                 Some((list, count)) if vector < count => {
-                    Some(self.peek_words(list + vector * 16).ok_or(EFAULT)?)
+                    Some(self.peek_words(list + vector * VECTOR_BYTES).ok_or(EFAULT)?)
                 }
                 _ => None,
             };
@@ -373,7 +373,7 @@ impl Process {
             return;
         };
         for _ in 0..VECTORS_MAX {
-            let words = self.peek_words(list + continued.vector * 16);
+            let words = self.peek_words(list + continued.vector * VECTOR_BYTES);
             let Some([_, length]) = words else { return };
             let left = length - continued.within_bytes.min(length);
             if rest < left {

@@ -27,6 +27,8 @@ const PIECE_PART: usize = 32;
 const DEVICE_PART: usize = 2;
 /// `IOV_MAX`.
 pub(super) const VECTORS_MAX: usize = 1024;
+/// `struct iovec`.
+pub(super) const VECTOR_BYTES: usize = 16;
 /// `MAX_RW_COUNT`: the kernel itself transfers no more in one call.
 pub(super) const CALL_BYTES_MAX: usize = 0x7fff_f000;
 const SEEK_CUR: usize = 1;
@@ -170,7 +172,7 @@ impl Process {
     ) -> usize {
         let mut sum = 0usize;
         for at in 0..count.min(VECTORS_MAX) {
-            if let Some([address, bytes]) = self.peek_words(vectors + at * 16)
+            if let Some([address, bytes]) = self.peek_words(vectors + at * VECTOR_BYTES)
                 && counts(self, address, bytes)
             {
                 sum = sum.saturating_add(bytes);
@@ -196,9 +198,9 @@ impl Process {
         writes: bool,
     ) {
         let vectors = vectors.min(VECTORS_MAX);
-        self.hold_to_read(thread, at, vectors * 16);
+        self.hold_to_read(thread, at, vectors * VECTOR_BYTES);
         for vector in 0..vectors {
-            if let Some([address, bytes]) = self.peek_words(at + vector * 16) {
+            if let Some([address, bytes]) = self.peek_words(at + vector * VECTOR_BYTES) {
                 self.hold_for(thread, address, bytes.min(CALL_BYTES_MAX), writes);
             }
         }
@@ -226,7 +228,8 @@ impl Pieces {
         }
         let mut done = 0;
         for vector in 0..self.length {
-            let words = Process::with(|process| process.peek_words(self.at + vector * 16));
+            let words =
+                Process::with(|process| process.peek_words(self.at + vector * VECTOR_BYTES));
             let Some(Some([address, bytes])) = words else { return some_or(done, EFAULT) };
             let bytes = bytes.min(CALL_BYTES_MAX - done);
             let moved = self.transfer_buffer(thread, address, bytes, done);

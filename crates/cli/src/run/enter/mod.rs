@@ -60,6 +60,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Entrance {
     /// The agent's file, by which it is found in a process's mappings.
     agent_inode: u64,
+    /// What this process is confined by.
+    own: Confinement,
     stragglers: Stragglers,
 }
 
@@ -70,13 +72,14 @@ impl Entrance {
     /// The agent's file cannot be examined.
     pub(crate) fn new(agent: &OwnedFd) -> Result<Self, Failure> {
         let found = rustix::fs::fstat(agent).or_fail("examining the agent's file")?;
-        Ok(Entrance { agent_inode: found.st_ino, stragglers: Stragglers::default() })
+        let (own, stragglers) = (Confinement::own(), Stragglers::default());
+        Ok(Entrance { agent_inode: found.st_ino, own, stragglers })
     }
 
     /// Whether a process is confined by more than this one.
-    pub(crate) fn is_sandboxed(pid: pid_t) -> bool {
+    pub(crate) fn is_sandboxed(&self, pid: pid_t) -> bool {
         let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
-        Confinement::of(&status).exceeds(Confinement::own())
+        Confinement::of(&status).exceeds(self.own)
     }
 
     /// Enters a process, with the agent's entry at `entry_offset` of its image.

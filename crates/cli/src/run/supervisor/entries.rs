@@ -108,7 +108,7 @@ impl Entries {
         if entry_offset == 0 || tree.is_shared(pid) {
             return false;
         }
-        let outcome = match Entrance::is_sandboxed(pid) {
+        let outcome = match self.entrance.is_sandboxed(pid) {
             true => Outcome::Sandboxed,
             false => self.entrance.enter(pid, entry_offset),
         };
