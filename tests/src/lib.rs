@@ -10,7 +10,6 @@ pub mod job;
 pub mod nbd;
 pub mod packages;
 pub mod places;
-pub mod random;
 pub mod setup;
 pub mod stats;
 pub mod victims;

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use zpager_seed::{Random, random};
 use zpager_tests::nbd::{Client, Server, control, private};
 use zpager_tests::packages::program;
 use zpager_tests::places;
-use zpager_tests::random::Random;
 
 const BLOCK_BYTES: usize = 4096;
 const MIB: u64 = 1 << 20;
@@ -26,8 +26,8 @@ impl Noise for Random {
     fn data(&mut self, bytes: u64) -> Vec<u8> {
         let mut data = vec![0; bytes as usize];
         for block in data.chunks_mut(BLOCK_BYTES) {
-            let step = 1 + self.below(4) as usize;
-            block.iter_mut().step_by(step).for_each(|byte| *byte = self.below(256) as u8);
+            let step = 1 + self.u64(..4) as usize;
+            block.iter_mut().step_by(step).for_each(|byte| *byte = self.u64(..256) as u8);
         }
         data
     }
@@ -86,7 +86,7 @@ fn what_is_no_disk_to_serve_is_told_in_one_line() {
 #[test]
 fn a_disk_in_use_is_refused_and_not_touched() {
     let directory = private();
-    let (path, content) = disk(&directory, &mut Random::new(), 16 * MIB);
+    let (path, content) = disk(&directory, &mut random(1), 16 * MIB);
     let flags = format!("--clean-cache {}", path.display());
     let server = serve(directory, &path);
     let other = private();
@@ -136,7 +136,7 @@ fn a_disk_in_use_is_refused_and_not_touched() {
 
 #[test]
 fn a_client_finds_what_is_on_the_disk_and_the_disk_has_what_it_writes() {
-    let (directory, mut random) = (private(), Random::new());
+    let (directory, mut random) = (private(), random(1));
     let (path, mut model) = disk(&directory, &mut random, 32 * MIB);
     let file = File::open(&path).expect("there");
     let server = serve(directory, &path);
@@ -144,12 +144,12 @@ fn a_client_finds_what_is_on_the_disk_and_the_disk_has_what_it_writes() {
     assert_eq!(clients[0].size_bytes, 32 * MIB);
     for turn in 0..4000 {
         let client = &mut clients[turn % 2];
-        let unit = if random.below(3) == 0 { 1 } else { BLOCK_BYTES as u64 };
-        let bytes = (1 + random.below(40 << 10)).next_multiple_of(unit);
-        let part = if random.below(4) > 0 { 4 * MIB } else { 32 * MIB };
-        let at = random.below((part - bytes) / unit + 1) * unit;
+        let unit = if random.u64(..3) == 0 { 1 } else { BLOCK_BYTES as u64 };
+        let bytes = (1 + random.u64(..40 << 10)).next_multiple_of(unit);
+        let part = if random.u64(..4) > 0 { 4 * MIB } else { 32 * MIB };
+        let at = random.u64(..(part - bytes) / unit + 1) * unit;
         let range = at as usize..(at + bytes) as usize;
-        match random.below(16) {
+        match random.u64(..16) {
             0..9 => {
                 let data = client.read(at, bytes as u32).expect("served").expect("readable");
                 assert!(data == model[range], "other bytes at {at}, {bytes} of them");
@@ -193,16 +193,16 @@ fn write_on(
     model: &mut [u8],
 ) -> Option<(usize, Vec<u8>)> {
     loop {
-        let bytes = (1 + random.below(16)) * BLOCK_BYTES as u64;
+        let bytes = (1 + random.u64(..16)) * BLOCK_BYTES as u64;
         let data = random.data(bytes);
         let at =
-            random.below((model.len() - data.len()) as u64) as usize / BLOCK_BYTES * BLOCK_BYTES;
+            random.u64(..(model.len() - data.len()) as u64) as usize / BLOCK_BYTES * BLOCK_BYTES;
         match client.write(at as u64, &data) {
             Ok(Ok(())) => model[at..at + data.len()].copy_from_slice(&data),
             Ok(Err(error)) => panic!("error {error} at {at}"),
             Err(_) => return Some((at, data)),
         }
-        if random.below(8) == 0 && client.flush().is_err() {
+        if random.u64(..8) == 0 && client.flush().is_err() {
             return None;
         }
     }
@@ -210,13 +210,13 @@ fn write_on(
 
 #[test]
 fn a_server_that_is_killed_has_all_of_it_on_the_disk() {
-    let mut random = Random::new();
+    let mut random = random(1);
     let mut directory = private();
     let (path, mut model) = disk(&directory, &mut random, 16 * MIB);
     for turn in 0..12 {
         let server = serve(directory, &path);
         let mut client = server.client(turn % 2 == 0);
-        let millis = random.below(400);
+        let millis = random.u64(..400);
         let (killed, unanswered) = std::thread::scope(|scope| {
             let writing = scope.spawn(|| write_on(&mut client, &mut random, &mut model));
             std::thread::sleep(Duration::from_millis(millis));
@@ -248,7 +248,7 @@ fn a_file_system_outlives_the_server() {
     ) else {
         return;
     };
-    let (mut directory, mut random) = (private(), Random::new());
+    let (mut directory, mut random) = (private(), random(1));
     let (path, _) = disk(&directory, &mut random, 32 * MIB);
     let shown = path.to_str().expect("UTF-8").to_owned();
     let scratch = places::scratch();
@@ -293,7 +293,7 @@ fn fio_and_qemu_find_what_they_wrote() {
         return println!("skipped: fio has no nbd engine");
     }
     let directory = private();
-    let (path, _) = disk(&directory, &mut Random::new(), 32 * MIB);
+    let (path, _) = disk(&directory, &mut random(1), 32 * MIB);
     let server = serve(directory, &path);
     let uri = server.uri();
     let mut verify = Command::new(&fio);

@@ -11,11 +11,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use zpager_seed::{Random, random};
 use zpager_tests::nbd::{Client, Server, control, private};
 use zpager_tests::packages::program;
 use zpager_tests::places;
 use zpager_tests::places::open_files_in;
-use zpager_tests::random::Random;
 
 const BLOCK_BYTES: usize = 4096;
 /// What is written to a store at a time.
@@ -30,25 +30,25 @@ const PROCESS_BYTES: u64 = 3 * MIB;
 /// What is written to the disk.
 trait Noise {
     /// A block that shrinks, does not, or is one word again and again.
-    fn fill(&mut self, block: &mut [u8]);
+    fn data_into(&mut self, block: &mut [u8]);
     fn data(&mut self, bytes: u64) -> Vec<u8>;
 }
 
 impl Noise for Random {
-    fn fill(&mut self, block: &mut [u8]) {
-        let (kind, word) = (self.below(5), self.below(3) as u8);
+    fn data_into(&mut self, block: &mut [u8]) {
+        let (kind, word) = (self.u64(..5), self.u64(..3) as u8);
         for bytes in block.chunks_mut(4) {
             match kind {
-                0 | 1 => bytes.iter_mut().for_each(|byte| *byte = self.below(256) as u8),
+                0 | 1 => bytes.iter_mut().for_each(|byte| *byte = self.u64(..256) as u8),
                 2 => bytes.fill(word),
-                _ => bytes[0] = self.below(256) as u8,
+                _ => bytes[0] = self.u64(..256) as u8,
             }
         }
     }
 
     fn data(&mut self, bytes: u64) -> Vec<u8> {
         let mut data = vec![0; bytes as usize];
-        data.chunks_mut(BLOCK_BYTES).for_each(|block| self.fill(block));
+        data.chunks_mut(BLOCK_BYTES).for_each(|block| self.data_into(block));
         data
     }
 }
@@ -146,12 +146,12 @@ struct Part {
 
 impl Part {
     fn step(&mut self, random: &mut Random, may_refuse: bool) {
-        let unit = if random.below(3) == 0 { 1 } else { BLOCK_BYTES as u64 };
-        let most = if random.below(20) == 0 { 400 << 10 } else { 20 << 10 };
-        let bytes = (1 + random.below(most)).next_multiple_of(unit);
-        let offset = random.below((self.model.len() as u64 - bytes) / unit + 1) * unit;
+        let unit = if random.u64(..3) == 0 { 1 } else { BLOCK_BYTES as u64 };
+        let most = if random.u64(..20) == 0 { 400 << 10 } else { 20 << 10 };
+        let bytes = (1 + random.u64(..most)).next_multiple_of(unit);
+        let offset = random.u64(..(self.model.len() as u64 - bytes) / unit + 1) * unit;
         let (at, range) = (self.start_bytes + offset, offset as usize..(offset + bytes) as usize);
-        match random.below(12) {
+        match random.u64(..12) {
             0..5 => {
                 let data = self.client.read(at, bytes as u32).expect("served").expect("readable");
                 assert!(data == self.model[range], "other bytes at {at}, {bytes} of them");
@@ -215,8 +215,8 @@ fn against_a_vector(flags: &str, part_bytes: u64, may_refuse: bool) -> Server {
     const PARTS: u64 = 4;
     let server = Server::start(&format!("--size {} {flags}", part_bytes * PARTS));
     let seeds: Vec<u64> = {
-        let mut random = Random::new();
-        (0..PARTS).map(|_| random.below(1 << 40)).collect()
+        let mut random = random(1);
+        (0..PARTS).map(|_| random.u64(..1 << 40)).collect()
     };
     std::thread::scope(|scope| {
         for (number, seed) in (0..).zip(seeds) {
@@ -224,7 +224,7 @@ fn against_a_vector(flags: &str, part_bytes: u64, may_refuse: bool) -> Server {
             let (start_bytes, model) = (number * part_bytes, vec![0; part_bytes as usize]);
             let mut part = Part { client, start_bytes, model };
             scope.spawn(move || {
-                let mut random = Random(seed << 1 | 1);
+                let mut random = Random::with_seed(seed);
                 for _ in 0..1500 {
                     part.step(&mut random, may_refuse);
                 }
@@ -269,9 +269,9 @@ fn an_encrypted_store_shows_nothing_and_takes_nothing() {
     const MARK_BYTES: usize = 16;
     for (flag, shows) in [("", true), ("--store-encrypt", false)] {
         let server = Server::start(&format!("--size 24M --memory 8M --store STORE {flag}"));
-        let (mut client, mut random) = (server.client(true), Random::new());
+        let (mut client, mut random) = (server.client(true), random(1));
         let mut data = vec![0; DATA_BYTES as usize];
-        data.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        data.iter_mut().for_each(|byte| *byte = random.u64(..256) as u8);
         assert_eq!(client.write(0, &data).expect("served"), Ok(()));
         let files = open_files_in(server.pid(), &server.store());
         let file = OpenOptions::new().read(true).write(true).open(&files[0]).expect("a swap file");
@@ -317,12 +317,12 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn a_full_device_loses_nothing_and_trim_makes_room() {
     let server = Server::start("--size 64M --memory 8M --store none");
-    let (mut client, mut random) = (server.client(true), Random::new());
+    let (mut client, mut random) = (server.client(true), random(1));
     let mut kept = BTreeMap::new();
     let mut refused = 0;
     for at in (0..64 * MIB).step_by(BLOCK_BYTES) {
         let mut block = vec![0; BLOCK_BYTES];
-        block.chunks_mut(2).for_each(|pair| pair[0] = random.below(256) as u8);
+        block.chunks_mut(2).for_each(|pair| pair[0] = random.u64(..256) as u8);
         match client.write(at, &block).expect("served") {
             Ok(()) => {
                 kept.insert(at, block);
@@ -385,7 +385,7 @@ fn errors_are_those_of_the_protocol() {
 #[test]
 fn whatever_clients_send_the_server_lives_on() {
     let server = Server::start("--size 16M --memory 8M --store none");
-    let mut random = Random::new();
+    let mut random = random(1);
     let kept = random.data(MIB);
     let mut witness = server.client(true);
     assert_eq!(witness.write(0, &kept).expect("served"), Ok(()));
@@ -401,8 +401,8 @@ fn whatever_clients_send_the_server_lives_on() {
         client.send(half).expect("sent");
     }
     for turn in 0..300 {
-        let mut noise = vec![0; 1 + random.below(5000) as usize];
-        noise.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        let mut noise = vec![0; 1 + random.u64(..5000) as usize];
+        noise.iter_mut().for_each(|byte| *byte = random.u64(..256) as u8);
         if turn % 3 == 0 {
             let mut stream = UnixStream::connect(server.socket()).expect("a server");
             // The server may be done with it already.
@@ -412,8 +412,8 @@ fn whatever_clients_send_the_server_lives_on() {
         let mut client = server.client(turn % 2 == 0);
         if turn % 3 == 1 {
             // Requests with every field but the place at random, far from what is kept.
-            let command = random.below(8) as u16;
-            noise = Client::header(command, 1, 4 * MIB + random.below(MIB), random.0 as u32 >> 12);
+            let command = random.u64(..8) as u16;
+            noise = Client::header(command, 1, 4 * MIB + random.u64(..MIB), random.u32(..1 << 20));
         }
         let _ = client.send(&noise);
     }
@@ -462,7 +462,7 @@ fn a_server_that_is_killed_or_told_to_end_ends() {
 #[test]
 fn a_device_is_asked_changed_and_stopped() {
     let mut server = Server::start("--size 64M --memory 16M --store STORE --store-size 64M");
-    let (mut client, mut random) = (server.client(true), Random::new());
+    let (mut client, mut random) = (server.client(true), random(1));
     let data = random.data(16 * MIB);
     assert_eq!(client.write(0, &data).expect("served"), Ok(()));
     let table = String::from_utf8(server.control("status").stdout).expect("UTF-8");
@@ -499,7 +499,7 @@ fn has_its_memory(server: &Server, memory_bytes: u64) -> bool {
 
 #[test]
 fn memory_that_is_locked_is_taken_before_it_serves_and_kept() {
-    let mut random = Random::new();
+    let mut random = random(1);
     let data = random.data(24 * MIB);
     for store in ["none", "STORE --store-size 64M"] {
         let server = Server::start(&format!("--size 96M --memory 48M --store {store}"));
@@ -569,7 +569,7 @@ fn nbdcopy_brings_back_what_it_took() {
     let server = Server::start("--size 24M --memory 8M --store STORE --store-size 64M");
     let directory = places::scratch();
     let (before, after) = (directory.path().join("before"), directory.path().join("after"));
-    std::fs::write(&before, Random::new().data(24 * MIB)).expect("written");
+    std::fs::write(&before, random(1).data(24 * MIB)).expect("written");
     for flags in [&["--connections=4", "--requests=16"][..], &["--synchronous"]] {
         let mut copy = Command::new(&nbdcopy);
         succeed(copy.args(flags).arg(&before).arg(server.uri()));
@@ -590,7 +590,7 @@ fn qemu_writes_reads_and_discards() {
     let server = Server::start("--size 24M --memory 8M --store STORE --store-size 64M");
     let directory = places::scratch();
     let file = directory.path().join("image");
-    std::fs::write(&file, Random::new().data(24 * MIB)).expect("written");
+    std::fs::write(&file, random(1).data(24 * MIB)).expect("written");
     let raw = ["-f", "raw", "-O", "raw"];
     succeed(Command::new(&image).args(["convert", "-n"]).args(raw).arg(&file).arg(server.uri()));
     let formats = ["-f", "raw", "-F", "raw"];

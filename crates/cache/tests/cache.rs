@@ -13,6 +13,7 @@ use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, Seen, SpillError, St
 use zpager_codec::{CodecId, Page};
 use zpager_policy::{DesignId, StoreCodec};
 use zpager_pool::Heap;
+use zpager_seed::random;
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters, Errno, Faulting, Memory};
 
 const MIB: usize = 1 << 20;
@@ -101,12 +102,12 @@ fn look(cache: &mut Cache<Heap, Memory>, number: PageNumber) -> Page {
 fn pages_that_stay_are_replaced_or_what_they_were() {
     const PAGES: u64 = 3000;
     let mut cache = cache(CodecId::Lz4, MIB, 16);
-    let mut random = random();
+    let mut random = random(19_990);
     let mut model = std::collections::BTreeMap::<PageNumber, Page>::new();
     let (mut refused, mut looked) = (0, 0);
     for step in 0..40_000 {
-        let number = random(PAGES);
-        match random(8) {
+        let number = random.u64(..PAGES);
+        match random.u64(..8) {
             0 => {
                 cache.forget(number);
                 model.remove(&number);
@@ -118,7 +119,7 @@ fn pages_that_stay_are_replaced_or_what_they_were() {
                     u64::from(matches!(cache.index.get(number).state(), State::Spilled { .. }));
             }
             4 => {
-                let word = 1 + random(3);
+                let word = 1 + random.u64(..3);
                 if cache.replace(number, zpager_cache::Content::Filled(word)) == Placed::SameFilled
                 {
                     model.entry(number).or_insert(Page::ZERO).words_mut().fill(word);
@@ -144,20 +145,6 @@ fn pages_that_stay_are_replaced_or_what_they_were() {
         cache.forget(number);
     }
     assert_eq!((cache.spilled_pages(), cache.payload_bytes(), cache.pooled_pages()), (0, 0, 0));
-}
-
-/// xorshift64*, seeded by ZPAGER_SEED, or fixed; prints what it uses.
-fn random() -> impl FnMut(u64) -> u64 {
-    let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or(19_990);
-    println!("ZPAGER_SEED={seed}");
-    let mut state = seed.wrapping_mul(2) | 1;
-    move |bound| {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
-    }
 }
 
 /// A page that goes out and comes back lies where it lay before, so that its old entry in the
@@ -238,7 +225,7 @@ fn what_is_gathered_is_what_it_was() {
 #[test]
 fn ten_thousand_faults() {
     const FAULTS: u64 = 10_000;
-    let mut random = random();
+    let mut random = random(19_990);
     let (mut faults, mut lost_pages, mut runs) = (0, 0, 0);
     while faults < FAULTS {
         let pick = |ids: &[DesignId], drawn: u64| ids[drawn as usize % ids.len()];
@@ -246,17 +233,17 @@ fn ten_thousand_faults() {
         let setting = Setting {
             // Every other run is of the design that does most.
             design: if runs % 2 == 0 { DesignId::Default } else { pick(&DesignId::ALL, runs / 2) },
-            codec: codecs[random(3) as usize],
-            pool_bytes_max: (64 << 10) << random(5),
-            seed: random(u64::MAX),
-            one_in: 1 + random(12),
-            behind: random(2) == 0,
-            encrypts: random(4) == 0,
-            store_codec: STORE_CODECS[random(4) as usize],
+            codec: codecs[random.u64(..3) as usize],
+            pool_bytes_max: (64 << 10) << random.u64(..5),
+            seed: random.u64(..u64::MAX),
+            one_in: 1 + random.u64(..12),
+            behind: random.u64(..2) == 0,
+            encrypts: random.u64(..4) == 0,
+            store_codec: STORE_CODECS[random.u64(..4) as usize],
         };
         println!("run {runs}: {setting:?}");
         let steps: Vec<Step> = (0..150)
-            .map(|_| Step::from_bytes(core::array::from_fn(|_| random(256) as u8)))
+            .map(|_| Step::from_bytes(core::array::from_fn(|_| random.u64(..256) as u8)))
             .collect();
         let ended = model::run(setting, steps);
         faults += ended.faults;
@@ -274,25 +261,25 @@ fn ten_thousand_faults() {
 #[test]
 fn no_refused_write_loses_a_page() {
     const RUNS: usize = 40;
-    let mut random = random();
+    let mut random = random(19_990);
     let mut faults = 0;
     for run in 0..RUNS {
         let setting = Setting {
             design: DesignId::ALL[run % DesignId::ALL.len()],
-            codec: if random(2) == 0 { CodecId::Lz4 } else { CodecId::Copy },
-            pool_bytes_max: (64 << 10) << random(3),
-            seed: random(u64::MAX),
-            one_in: 2 + random(3),
-            behind: random(2) == 0,
-            encrypts: random(4) == 0,
-            store_codec: STORE_CODECS[random(4) as usize],
+            codec: if random.u64(..2) == 0 { CodecId::Lz4 } else { CodecId::Copy },
+            pool_bytes_max: (64 << 10) << random.u64(..3),
+            seed: random.u64(..u64::MAX),
+            one_in: 2 + random.u64(..3),
+            behind: random.u64(..2) == 0,
+            encrypts: random.u64(..4) == 0,
+            store_codec: STORE_CODECS[random.u64(..4) as usize],
         };
         println!("run {run}: {setting:?}");
         let mut steps: Vec<Step> = (0..150)
-            .map(|_| Step::from_bytes(core::array::from_fn(|_| random(256) as u8)))
+            .map(|_| Step::from_bytes(core::array::from_fn(|_| random.u64(..256) as u8)))
             .collect();
         for _ in 0..6 {
-            let at = random(steps.len() as u64) as usize;
+            let at = random.u64(..steps.len() as u64) as usize;
             steps.splice(at..at, [Step::Spill, Step::Fork, Step::Spill, Step::Switch, Step::Spill]);
         }
         let blocks = Faulting::refusing(Memory::default(), setting.seed, setting.one_in);
@@ -316,15 +303,15 @@ fn metadata_and_waste_stay_small_under_churn() {
     let empty_bytes = cache.metadata_bytes();
     let index_bytes = PAGES.next_multiple_of(512) as usize * 8;
     let pages: Vec<Page> = (0..600).map(heap_page).collect();
-    let mut random = random();
+    let mut random = random(19_990);
     let mut is_out = [false; PAGES as usize];
     for step in 0..200_000 {
-        let number = random(PAGES);
+        let number = random.u64(..PAGES);
         let out = &mut is_out[number as usize];
         if *out {
             cache.forget(number);
         } else {
-            swap_out(&mut cache, number, &pages[random(600) as usize]);
+            swap_out(&mut cache, number, &pages[random.u64(..600) as usize]);
         }
         *out = !*out;
         if step % 100 == 99 {
@@ -362,10 +349,10 @@ fn metadata_and_waste_stay_small_under_churn() {
 #[test]
 fn a_spilled_pool_is_as_dense_as_before() {
     let mut cache = cache(CodecId::Lz4, 64 * MIB, 200);
-    let mut random = random();
+    let mut random = random(19_990);
     let pages: Vec<Page> = (0..600).map(heap_page).collect();
     for number in 0..20_000 {
-        swap_out(&mut cache, number, &pages[random(600) as usize]);
+        swap_out(&mut cache, number, &pages[random.u64(..600) as usize]);
     }
     while cache.payload_bytes() > 8 * MIB {
         cache.spill().expect("the store has room");
@@ -520,11 +507,11 @@ fn a_store_full_of_copies_has_room() {
 fn a_store_with_holes_is_used_again() {
     const PAGES: u64 = 2000;
     let mut cache = cache(CodecId::Copy, 4 * MIB, 400);
-    let mut random = random();
+    let mut random = random(19_990);
     let mut contents: Vec<Option<u64>> = vec![None; PAGES as usize];
     let (mut end_bytes, mut cleaned_pages) = (0, 0);
     for step in 0..40_000 {
-        let number = random(PAGES);
+        let number = random.u64(..PAGES);
         let content = &mut contents[number as usize];
         if let Some(seed) = content.take() {
             let page = swap_in(&mut cache, number);
@@ -558,11 +545,11 @@ fn a_full_store_with_holes_takes_more() {
     const PAGES: u64 = 1000;
     const CLUSTERS: usize = 14;
     let mut cache = cache(CodecId::Copy, 4 * MIB, CLUSTERS);
-    let mut random = random();
+    let mut random = random(19_990);
     let mut contents: Vec<Option<u64>> = vec![None; PAGES as usize];
     let mut restored = 0;
     for step in 0..30_000 {
-        let number = random(PAGES);
+        let number = random.u64(..PAGES);
         let content = &mut contents[number as usize];
         if let Some(seed) = content.take() {
             assert!(swap_in(&mut cache, number).0 == Content { kind: 3, seed }.page().0);

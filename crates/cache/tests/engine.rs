@@ -11,6 +11,7 @@ use zpager_codec::{
     CodecId, Corrupt, Page, SCRATCH_ALIGN_BYTES, compress, same_filled, scratch_bytes,
 };
 use zpager_policy::{Design, DesignId, Settings};
+use zpager_seed::{Random, random};
 use zpager_store::CLUSTER_BYTES;
 
 const MIB: usize = 1 << 20;
@@ -94,20 +95,6 @@ impl Kept for Codecs {
     }
 }
 
-/// xorshift64*, seeded by ZPAGER_SEED, or fixed; prints what it uses.
-fn random() -> impl FnMut(u64) -> u64 {
-    let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or(2001);
-    println!("ZPAGER_SEED={seed}");
-    let mut state = seed.wrapping_mul(2) | 1;
-    move |bound| {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
-    }
-}
-
 /// A page of a heap: `noise` of its 512 words are random, the others small numbers.
 fn content(number: u64, noise: usize) -> Page {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -139,18 +126,18 @@ enum Access {
 }
 
 /// Loops, streams and single pages, read and written.
-fn program(random: &mut impl FnMut(u64) -> u64, turns: u64) -> Vec<Access> {
+fn program(random: &mut Random, turns: u64) -> Vec<Access> {
     let mut accesses = Vec::new();
     for _ in 0..turns {
-        let (from, count, kind) = (random(PAGES), 1 + random(600), random(8));
-        let noise = [0, 20, 100, 200, 512][random(5) as usize];
+        let (from, count, kind) = (random.u64(..PAGES), 1 + random.u64(..600), random.u64(..8));
+        let noise = [0, 20, 100, 200, 512][random.u64(..5) as usize];
         let range = from..(from + count).min(PAGES);
         match kind {
             0..3 => accesses.extend(range.map(|page| Access::Write(page, noise))),
             3 => accesses.extend(range.map(Access::Read)),
             4 => accesses.extend(range.rev().map(Access::Read)),
-            5 => accesses.extend((0..count).map(|_| Access::Read(random(PAGES)))),
-            6 => accesses.extend((0..count).map(|_| Access::Write(random(PAGES), noise))),
+            5 => accesses.extend((0..count).map(|_| Access::Read(random.u64(..PAGES)))),
+            6 => accesses.extend((0..count).map(|_| Access::Write(random.u64(..PAGES), noise))),
             _ => accesses.extend(range.map(Access::Forget)),
         }
     }
@@ -193,7 +180,7 @@ fn run<C: Kept>(
 
 #[test]
 fn every_page_is_what_it_was() {
-    let mut random = random();
+    let mut random = random(2001);
     for id in DesignId::ALL {
         for _ in 0..2 {
             let accesses = program(&mut random, 60);
@@ -207,7 +194,7 @@ fn every_page_is_what_it_was() {
 /// A simulator without contents counts what a run counts.
 #[test]
 fn lengths_decide_as_contents_do() {
-    let mut random = random();
+    let mut random = random(2001);
     for id in DesignId::ALL {
         let accesses = program(&mut random, 40);
         let real = run::<Codecs>(id, &accesses, 64 * MIB, Page::clone);
@@ -221,11 +208,11 @@ fn lengths_decide_as_contents_do() {
 fn a_store_with_few_dead_pages_is_not_full() {
     // Sixteen MiB, of which less than four are resident.
     const CLUSTERS: usize = 52;
-    let mut random = random();
+    let mut random = random(2001);
     let mut accesses: Vec<_> = (0..PAGES).map(|page| Access::Write(page, 512)).collect();
     accesses.extend((0..20_000).map(|turn| match turn % 3 {
-        0 => Access::Write(random(PAGES), 512),
-        _ => Access::Read(random(PAGES)),
+        0 => Access::Write(random.u64(..PAGES), 512),
+        _ => Access::Read(random.u64(..PAGES)),
     }));
     let counts = run::<Codecs>(DesignId::Default, &accesses, CLUSTERS * CLUSTER_BYTES, Page::clone);
     println!("{counts:?}");

@@ -7,6 +7,7 @@ use crate::wkdm::Wkdm;
 use crate::word::Word;
 use crate::{Codec, Corrupt, PAGE_BYTES, Page, SCRATCH_ALIGN_BYTES};
 use std::{boxed::Box, vec, vec::Vec};
+use zpager_seed::Random;
 
 /// A codec by its versions.
 struct Subject {
@@ -40,23 +41,15 @@ const SUBJECTS: [Subject; 3] = [
     },
 ];
 
-/// The next number of a small generator (xorshift64, Marsaglia 2003).
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 /// Pages that use every tag: words near others, small ones, halves, and text of a few and of many letters.
 fn pages() -> impl Iterator<Item = Page> {
     (0..600u64).map(|seed| {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = Random::with_seed(seed);
         let mut page = Page::ZERO;
         // From no text at all to nothing else, so that each stream ends near the end of the bytes in some page.
         let text_of_64 = seed % 65;
         for i in 0..page.words().len() {
-            let state = next(&mut state);
+            let state = random.u64(..);
             let near = page.words()[i.saturating_sub(8 + (seed % 300) as usize)];
             let byte = 0xffu64 << (8 * (state >> 20 & 7));
             let letters = u64::from_ne_bytes([(1u8 << (seed % 6)) - 1; 8]);
@@ -81,18 +74,17 @@ fn pages() -> impl Iterator<Item = Page> {
 /// is met, replaced and met again.
 fn pages_of_few_words() -> impl Iterator<Item = Page> {
     (1..200u64).map(|seed| {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut random = Random::with_seed(seed);
         let mut pool = [0; 40];
-        pool.fill_with(|| (next(&mut state) as u32) >> (4 * (seed % 7)));
+        pool.fill_with(|| random.u32(..) >> (4 * (seed % 7)));
         let mut page = Page::ZERO;
         for word in page.0.as_chunks_mut().0 {
-            let random = next(&mut state);
-            let near = pool[(random >> 40) as usize % (1 + seed as usize % pool.len())];
-            let found = match random >> 61 {
+            let near = pool[random.usize(..=seed as usize % pool.len())];
+            let found = match random.u8(..8) {
                 0 => 0,
                 1..4 => near,
-                4..7 => near ^ random as u32 & 0x3ff,
-                _ => random as u32,
+                4..7 => near ^ random.u32(..0x400),
+                _ => random.u32(..),
             };
             *word = found.to_le_bytes();
         }
@@ -134,10 +126,10 @@ fn levels_agree() {
         for (i, page) in pages().chain(pages_of_few_words()).enumerate() {
             let expected = compressed(&subject, Portable, &page, scratch);
             let mut bad = expected.clone();
-            let mut state = i as u64 + 1;
+            let mut random = Random::with_seed(i as u64);
             for _ in 0..3 {
-                let at = next(&mut state) as usize % bad.len();
-                bad[at] ^= 1 << (next(&mut state) % 8);
+                let at = random.usize(..bad.len());
+                bad[at] ^= 1 << random.u8(..8);
             }
             let bad_page = decompressed(&subject, Portable, &bad, scratch);
             for level in levels.iter().copied() {

@@ -6,6 +6,7 @@ use zpager_codec::{
     CodecId, PAGE_BYTES, Page, SCRATCH_ALIGN_BYTES, compress, decompress, same_filled,
     scratch_bytes,
 };
+use zpager_seed::Random;
 
 /// Scratch for one codec.
 struct Scratch {
@@ -25,18 +26,6 @@ impl Scratch {
     }
 }
 
-/// A small generator with a fixed seed for each page of the table (xorshift64*, Vigna 2016).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-}
-
 fn page_of_words(mut word: impl FnMut(usize) -> u64) -> Box<Page> {
     let mut page = Box::new(Page::ZERO);
     page.words_mut().iter_mut().enumerate().for_each(|(i, slot)| *slot = word(i));
@@ -45,18 +34,17 @@ fn page_of_words(mut word: impl FnMut(usize) -> u64) -> Box<Page> {
 
 fn page_of_text() -> Box<Page> {
     let mut page = Box::new(Page::ZERO);
-    let mut random = Random(7);
+    let mut random = Random::with_seed(7);
     let words = ["page ", "codec ", "memory ", "0.25,", "\"name\": ", "\n", "compressed ", "swap "];
-    let text: String =
-        (0..PAGE_BYTES).map(|_| words[random.next() as usize % words.len()]).collect();
+    let text: String = (0..PAGE_BYTES).map(|_| words[random.usize(..words.len())]).collect();
     page.0.copy_from_slice(&text.as_bytes()[..PAGE_BYTES]);
     page
 }
 
 /// The pages that every codec has to bring back.
 fn pages() -> Vec<(&'static str, Box<Page>)> {
-    let mut random = Random(1);
-    let mut any = move || random.next();
+    let mut random = Random::with_seed(1);
+    let mut any = move || random.u64(..);
     vec![
         ("zeros", Box::new(Page::ZERO)),
         ("one pattern", page_of_words(|_| 0x0102_0304_0506_0708)),
@@ -161,7 +149,7 @@ fn truncated_and_extended_input_is_corrupt() {
 
 #[test]
 fn flipped_bits_never_panic() {
-    let mut random = Random(3);
+    let mut random = Random::with_seed(3);
     for id in CodecId::ALL {
         let mut scratch = Scratch::new(id);
         let mut back = Box::new(Page::ZERO);
@@ -169,9 +157,9 @@ fn flipped_bits_never_panic() {
             let good = compress_within(id, &page, 2 * PAGE_BYTES, &mut scratch).expect("room");
             for _ in 0..400 {
                 let mut bad = good.clone();
-                for _ in 0..1 + random.next() % 3 {
-                    let at = random.next() as usize % bad.len();
-                    bad[at] ^= 1 << (random.next() % 8);
+                for _ in 0..1 + random.u8(..3) {
+                    let at = random.usize(..bad.len());
+                    bad[at] ^= 1 << random.u8(..8);
                 }
                 // Any page may come out of it; what is tested is that something comes back at all.
                 let _ = decompress(id, &bad, &mut back, scratch.get());
@@ -186,12 +174,12 @@ fn flipped_bits_never_panic() {
 fn codecs_share_a_scratch() {
     let largest = CodecId::ALL.into_iter().max_by_key(|id| scratch_bytes(*id)).expect("codecs");
     let mut scratch = Scratch::new(largest);
-    let mut random = Random(5);
+    let mut random = Random::with_seed(5);
     for (name, page) in pages() {
         for _ in 0..40 {
-            let id = CodecId::ALL[random.next() as usize % CodecId::ALL.len()];
+            let id = CodecId::ALL[random.usize(..CodecId::ALL.len())];
             let bytes = compress_within(id, &page, 2 * PAGE_BYTES, &mut scratch).expect("room");
-            let other = CodecId::ALL[random.next() as usize % CodecId::ALL.len()];
+            let other = CodecId::ALL[random.usize(..CodecId::ALL.len())];
             let mut back = Box::new(Page::ZERO);
             let _ = decompress(other, &bytes, &mut back, scratch.get());
             decompress(id, &bytes, &mut back, scratch.get()).expect("own bytes");

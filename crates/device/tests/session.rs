@@ -6,6 +6,7 @@ use zpager_device::nbd::{Command, Ended, Export, REQUEST_BYTES, Request, serve_c
 use zpager_device::{Device, Setup, Target, Worker};
 use zpager_policy::{DesignId, Settings};
 use zpager_pool::Heap;
+use zpager_seed::random;
 use zpager_store::Memory;
 
 const SIZE_BYTES: u64 = 1 << 20;
@@ -265,13 +266,7 @@ fn what_nobody_understands_ends_the_connection() {
 /// Sessions with some bytes changed, from a seed: the server answers or ends, and never panics.
 #[test]
 fn changed_sessions_do_no_harm() {
-    let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
-    let mut state: u64 = seed.unwrap_or(2001);
-    println!("ZPAGER_SEED={state}");
-    let mut random = move |bound: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as usize % bound
-    };
+    let mut random = random(2001);
     let whole = [
         option(8, &[]),
         option(7, &info("swap", &[1, 3])),
@@ -287,11 +282,11 @@ fn changed_sessions_do_no_harm() {
     let mut worker = device.connect().expect("room");
     for _ in 0..3000 {
         let mut sent = whole.clone();
-        for _ in 0..1 + random(4) {
-            let at = random(sent.len());
-            sent[at] = if random(2) == 0 { random(256) as u8 } else { sent[at] ^ 1 << random(8) };
+        for _ in 0..1 + random.usize(..4) {
+            let at = random.usize(..sent.len());
+            sent[at] = if random.bool() { random.u8(..) } else { sent[at] ^ 1 << random.u8(..8) };
         }
-        sent.truncate(1 + random(2 * sent.len()));
+        sent.truncate(1 + random.usize(..2 * sent.len()));
         talk_to(&device, &mut worker, 3, &[&sent]);
     }
 }

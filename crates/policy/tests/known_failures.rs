@@ -5,7 +5,7 @@
 
 mod machine;
 
-use machine::{Counts, Machine, PAGE_BYTES, adaptive, around, at_random, seed};
+use machine::{Counts, Machine, PAGE_BYTES, adaptive, around, at_random};
 use zpager_policy::{Fixed, Limit, ResidentsRule, Size, Variant};
 use zpager_pool::{Cells, Heap, Pool};
 
@@ -34,7 +34,7 @@ fn best(costs: &[usize; 6]) -> usize {
 /// hp figure 10, cervera figure 5, castro 3: no share is right for both.
 #[test]
 fn a_fixed_size_that_is_good_for_one_program_is_bad_for_another() {
-    let seed = seed();
+    let seed = zpager_seed::seed(20_031);
     // One that fits as it is, and one that fits if most of it is compressed.
     let [small, large] = [1000, 2000].map(|pages| costs(|| at_random(pages, 15_000, seed), 1400));
     assert!(best(&small) == 0 && best(&large) >= 4, "{small:?}, {large:?}");

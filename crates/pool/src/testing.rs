@@ -5,57 +5,33 @@ use crate::{Handle, Heap, HeapSpace, OBJECT_BYTES_MAX, Pool, Space, SpaceSource}
 use std::boxed::Box;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::vec;
 use std::vec::Vec;
-use std::{println, vec};
+use zpager_seed::Random;
 
 pub(crate) const MIB: usize = 1 << 20;
 
 /// An object's bytes, different for every number and hardly ever zero.
 pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
-    let mut rng = Rng(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    (0..len).map(|_| rng.next() as u8).collect()
+    let mut content = vec![0; len];
+    Random::with_seed(number).fill(&mut content);
+    content
 }
 
-/// xorshift64*: enough for choosing sizes and victims.
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    /// Seeded by ZPAGER_SEED, or fixed; prints what it uses.
-    pub(crate) fn from_environment() -> Self {
-        let seed = seed_of_environment().unwrap_or(20_011);
-        println!("ZPAGER_SEED={seed}");
-        Self(seed.wrapping_mul(2) | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    pub(crate) fn between(&mut self, low: usize, high: usize) -> usize {
-        low + self.below(high - low + 1)
-    }
-
-    /// A length as those of a heap: nearly empty pages, pointers, text, and a share kept as it is.
-    pub(crate) fn heap_len(&mut self) -> usize {
-        match self.below(16) {
-            0 => self.between(60, 300),
-            1..=7 => self.between(500, 900) + self.below(500),
-            8..=13 => self.between(1200, 1600) + self.below(900),
-            14 => self.between(2200, 3000),
-            _ => OBJECT_BYTES_MAX,
-        }
+/// A length as those of a heap: nearly empty pages, pointers, text, and a share kept as it is.
+pub(crate) fn heap_len(random: &mut Random) -> usize {
+    match random.u8(..16) {
+        0 => random.usize(60..=300),
+        1..=7 => random.usize(500..=900) + random.usize(..500),
+        8..=13 => random.usize(1200..=1600) + random.usize(..900),
+        14 => random.usize(2200..=3000),
+        _ => OBJECT_BYTES_MAX,
     }
 }
 
-pub(crate) fn seed_of_environment() -> Option<u64> {
-    std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok())
+/// What draws in the pools' tests.
+pub(crate) fn random() -> Random {
+    zpager_seed::random(20_011)
 }
 
 /// A pool and its owner, who knows every handle.

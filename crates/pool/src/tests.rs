@@ -1,7 +1,7 @@
 //! Every pool against a plain map, under a limit, over the RAM it really holds, and its waste.
 
 extern crate std;
-use crate::testing::{Counted, CountedHeap, MIB, Owner, Rng, content, seed_of_environment};
+use crate::testing::{Counted, CountedHeap, MIB, Owner, content, heap_len, random};
 use crate::{
     Buckets, Buffers, Cells, Handle, Heap, OBJECT_BYTES_MAX, Pool, SizeClasses, SpaceSource,
 };
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::vec::Vec;
 use std::{println, vec};
+use zpager_seed::Random;
 
 /// A pool with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -231,8 +232,7 @@ impl Model {
 
 /// Runs a property on random steps; the seed is ZPAGER_SEED or random, and printed.
 fn for_random_steps(cases: u32, property: impl Fn(Vec<Step>)) {
-    let seed = seed_of_environment().unwrap_or_else(|| RandomState::new().hash_one(0));
-    println!("ZPAGER_SEED={seed}");
+    let seed = zpager_seed::seed(RandomState::new().hash_one(0));
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -313,17 +313,17 @@ fn every_pool_keeps_to_its_limit() {
     for kind in KINDS {
         let mut pool = kind.reserve(&Heap, 4 * MIB);
         pool.set_limit_bytes(MIB);
-        let mut rng = Rng::from_environment();
+        let mut random = random();
         let mut objects = vec![];
         let (mut refused, mut fullest_bytes) = (0, 0);
         for _ in 0..10_000 {
-            let len = rng.between(300, 3000);
+            let len = random.usize(300..=3000);
             match pool.insert(&[1; OBJECT_BYTES_MAX][..len]) {
                 Some(handle) => objects.push((handle, len)),
                 None => {
                     refused += 1;
-                    for _ in 0..rng.below(40).min(objects.len()) {
-                        let (handle, len) = objects.swap_remove(rng.below(objects.len()));
+                    for _ in 0..random.usize(..40).min(objects.len()) {
+                        let (handle, len) = objects.swap_remove(random.usize(..objects.len()));
                         pool.remove(handle, len);
                     }
                 }
@@ -350,14 +350,15 @@ fn what_every_pool_holds_is_what_was_touched_and_not_released() {
     for kind in KINDS {
         let source = CountedHeap::default();
         let mut owner = Owner::new(kind.reserve(&source, 64 * MIB));
-        let mut rng = Rng::from_environment();
+        let mut random = random();
         for round in 0..20_000 {
             // Swings between filling and emptying.
-            if owner.objects.is_empty() || rng.below(10) < if round / 4000 % 2 == 0 { 7 } else { 4 }
+            if owner.objects.is_empty()
+                || random.usize(..10) < if round / 4000 % 2 == 0 { 7 } else { 4 }
             {
-                owner.insert(rng.between(100, 3500));
+                owner.insert(random.usize(100..=3500));
             } else {
-                owner.remove(rng.below(owner.objects.len()));
+                owner.remove(random.usize(..owner.objects.len()));
             }
             if round % 2000 == 0 {
                 assert_eq!(owner.pool.space().touched_bytes(), owner.pool.held_bytes(), "{kind:?}");
@@ -377,10 +378,10 @@ fn metadata_of_every_pool_is_the_tables_that_were_touched() {
     for kind in KINDS {
         let source = CountedHeap::default();
         let mut owner = Owner::new(kind.reserve(&source, 64 * MIB));
-        let mut rng = Rng::from_environment();
+        let mut random = random();
         for payload_bytes in [0, 1, 5 * MIB, 8 * MIB] {
             while owner.pool.payload_bytes() < payload_bytes {
-                owner.insert(rng.heap_len());
+                owner.insert(heap_len(&mut random));
             }
             let metadata_bytes = owner.pool.metadata_bytes();
             let touched_bytes = source.touched_table_bytes();
@@ -395,16 +396,16 @@ fn metadata_of_every_pool_is_the_tables_that_were_touched() {
 }
 
 /// Fills to 8 MiB of payload, churns twice over, and prints what is lost; the waste at the end.
-fn churn(kind: Kind, name: &str, mut next_len: impl FnMut(&mut Rng) -> usize) -> f64 {
-    let mut rng = Rng::from_environment();
+fn churn(kind: Kind, name: &str, mut next_len: impl FnMut(&mut Random) -> usize) -> f64 {
+    let mut random = random();
     let mut owner = Owner::new(kind.reserve(&Heap, 64 * MIB));
     while owner.pool.payload_bytes() < 8 * MIB {
-        owner.insert(next_len(&mut rng));
+        owner.insert(next_len(&mut random));
     }
     let filled = owner.waste();
     for _ in 0..2 * owner.objects.len() {
-        owner.remove(rng.below(owner.objects.len()));
-        owner.insert(next_len(&mut rng));
+        owner.remove(random.usize(..owner.objects.len()));
+        owner.insert(next_len(&mut random));
     }
     let (held_bytes, lost) = (owner.pool.held_bytes() as f64, owner.pool.fragmentation());
     println!(
@@ -427,8 +428,8 @@ fn churn(kind: Kind, name: &str, mut next_len: impl FnMut(&mut Rng) -> usize) ->
 fn waste_of_every_pool_is_below_what_its_design_allows() {
     for kind in KINDS {
         let waste = [
-            churn(kind, "as of a heap", Rng::heap_len),
-            churn(kind, "even", |rng| rng.between(300, 3000)),
+            churn(kind, "as of a heap", heap_len),
+            churn(kind, "even", |random| random.usize(300..=3000)),
         ];
         let allowed = match kind {
             Kind::SizeClasses => 0.1,

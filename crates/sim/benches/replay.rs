@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use zpager_codec::CodecId;
 use zpager_policy::{DesignId, Settings};
+use zpager_seed::Random;
 use zpager_sim::cost::DISKS;
 use zpager_sim::trace::{Contents, Header, Reader, Reference, Writer};
 use zpager_sim::*;
@@ -16,7 +17,7 @@ const PAGES: u64 = 1 << 16;
 const REFERENCES: u64 = 10_000_000;
 
 /// What a program references next: a page, and whether it writes.
-type Program = fn(&mut fastrand::Rng, u64) -> (u64, bool);
+type Program = fn(&mut Random, u64) -> (u64, bool);
 
 /// A program of which half fits: hot pages (the product of two random numbers is small as a rule),
 /// streams over all of it, and pages at random.
@@ -70,7 +71,7 @@ fn trace(program: Program, references: u64) -> Vec<u8> {
         codecs: vec!["word".into()],
     };
     let mut writer = Writer::new(Vec::new(), &header).expect("a header");
-    let mut random = fastrand::Rng::with_seed(1);
+    let mut random = Random::with_seed(1);
     for at in 0..references {
         let (page, is_written) = program(&mut random, at);
         let sizes = [random.u16(500..2500)];

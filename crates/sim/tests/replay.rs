@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use zpager_codec::CodecId;
 use zpager_policy::{DesignId, Key, Settings, Variant};
+use zpager_seed::{Random, random};
 use zpager_sim::cost::{DISKS, Disk, codec_costs};
 use zpager_sim::trace::{Contents, Header, Reader, Reference, Writer};
 use zpager_sim::*;
@@ -103,34 +104,20 @@ fn plain(budget_bytes: u64) -> Bound {
     Bound { budget_bytes, share: SHARE_PARTS, codec: None, column: 0, disk: SSD, is_ahead: false }
 }
 
-/// xorshift64*, seeded by ZPAGER_SEED, or fixed; prints what it uses.
-fn random() -> impl FnMut(u64) -> u64 {
-    let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or(1966);
-    println!("ZPAGER_SEED={seed}");
-    let mut state = seed.wrapping_mul(2) | 1;
-    move |bound| {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
-    }
-}
-
 /// Loops, streams and single pages of `pages` pages, read and written.
-fn program(random: &mut impl FnMut(u64) -> u64, pages: u64, turns: u64) -> Vec<Access> {
+fn program(random: &mut Random, pages: u64, turns: u64) -> Vec<Access> {
     let mut accesses = Vec::new();
     for _ in 0..turns {
-        let (from, count, kind) = (random(pages), 1 + random(600), random(8));
-        let size = [0, 40, 700, 1900, 4096][random(5) as usize];
+        let (from, count, kind) = (random.u64(..pages), 1 + random.u64(..600), random.u64(..8));
+        let size = [0, 40, 700, 1900, 4096][random.u64(..5) as usize];
         let range = from..(from + count).min(pages);
         match kind {
             0..3 => accesses.extend(range.map(|page| Write(page, size))),
             3 => accesses.extend(range.map(Read)),
             4 => accesses.extend(range.rev().map(Read)),
-            5 => accesses.extend((0..count).map(|_| Read(random(pages)))),
-            6 => accesses.extend((0..count).map(|_| Write(random(pages), size))),
-            _ => accesses.push(Release(from, 1 + random(50))),
+            5 => accesses.extend((0..count).map(|_| Read(random.u64(..pages)))),
+            6 => accesses.extend((0..count).map(|_| Write(random.u64(..pages), size))),
+            _ => accesses.push(Release(from, 1 + random.u64(..50))),
         }
     }
     accesses
@@ -229,12 +216,12 @@ fn belady_by_looking(pages: &[u64], room: usize) -> u64 {
 
 #[test]
 fn the_bound_evicts_what_is_wanted_last() {
-    let mut random = random();
+    let mut random = random(1966);
     for case in 0..60 {
-        let (known, room_pages) = (2 + random(60), 1 + random(20));
+        let (known, room_pages) = (2 + random.u64(..60), 1 + random.u64(..20));
         let pages: Vec<u64> = (0..400)
             .map(|at| match case % 2 {
-                0 => random(known),
+                0 => random.u64(..known),
                 _ => at % known,
             })
             .collect();
@@ -247,9 +234,9 @@ fn the_bound_evicts_what_is_wanted_last() {
 
 #[test]
 fn no_replacement_has_fewer_faults_than_the_bound() {
-    let mut random = random();
+    let mut random = random(1966);
     for _ in 0..40 {
-        let budget_bytes = room(33 + random(300), 512);
+        let budget_bytes = room(33 + random.u64(..300), 512);
         let bytes = trace(program(&mut random, 512, 30));
         let bound = belady(&bytes, plain(budget_bytes));
         let found = none(&bytes, budget_bytes);
@@ -260,10 +247,10 @@ fn no_replacement_has_fewer_faults_than_the_bound() {
 
 #[test]
 fn every_page_comes_back_in_every_memory_and_the_same_way_each_time() {
-    let mut random = random();
+    let mut random = random(1966);
     for _ in 0..4 {
         let bytes = trace(program(&mut random, 4096, 60));
-        let budget_bytes = 2 * MIB + random(4) * MIB;
+        let budget_bytes = 2 * MIB + random.u64(..4) * MIB;
         for id in DesignId::ALL {
             let found = design(id, &bytes, budget_bytes);
             // Buffers and tables that grow while pages come are not known of beforehand.
@@ -288,9 +275,9 @@ fn every_page_comes_back_in_every_memory_and_the_same_way_each_time() {
 /// castro 4.4: a pool that is locked for a moment, or made smaller, writes as little as the paper's.
 #[test]
 fn the_less_evidence_an_adaptive_pool_wants_the_more_it_writes() {
-    let mut random = random();
+    let mut random = random(1966);
     let first = (0..2000).map(|page| Write(page, 2000));
-    let bytes = trace(first.chain((0..40_000).map(|_| Read(random(2000)))));
+    let bytes = trace(first.chain((0..40_000).map(|_| Read(random.u64(..2000)))));
     let written = [Variant::Sluggish, Variant::Reference, Variant::Aggressive].map(|variant| {
         let number = Variant::ALL.iter().position(|one| *one == variant).expect("one of all");
         let mut settings = Settings::of(DesignId::Castro);
@@ -318,7 +305,7 @@ fn a_page_given_back_comes_as_zeros() {
 /// What the survey says is what is there.
 #[test]
 fn a_survey_counts_references_and_pages() {
-    let mut random = random();
+    let mut random = random(1966);
     let accesses = program(&mut random, 5000, 50);
     let mut seen: HashMap<u64, u64> = HashMap::new();
     for access in &accesses {

@@ -3,27 +3,13 @@
 extern crate std;
 
 use std::collections::BTreeMap;
-use std::println;
 use std::vec::Vec;
 
 use super::*;
 use zpager_policy::{DesignId, List, Settings};
 use zpager_pool::Heap;
+use zpager_seed::random;
 use zpager_store::Memory;
-
-/// xorshift64*, seeded by ZPAGER_SEED, or fixed; prints what it uses.
-fn random() -> impl FnMut(u64) -> u64 {
-    let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or(2003);
-    println!("ZPAGER_SEED={seed}");
-    let mut state = seed.wrapping_mul(2) | 1;
-    move |bound| {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
-    }
-}
 
 fn cache(id: DesignId) -> Cache<Heap, Memory> {
     let design = Design::new(&Settings::of(id), 16 << 20);
@@ -52,12 +38,12 @@ fn check(cache: &mut Cache<Heap, Memory>, lengths: &BTreeMap<PageNumber, usize>)
 #[test]
 fn the_order_stays_short_under_churn() {
     const PAGES: u64 = 1000;
-    let (mut cache, mut random) = (cache(DesignId::Default), random());
+    let (mut cache, mut random) = (cache(DesignId::Default), random(2003));
     let mut lengths = BTreeMap::new();
     for step in 0..1_000_000 {
-        let page = if random(4) == 0 { random(PAGES) } else { random(3) };
+        let page = if random.u64(..4) == 0 { random.u64(..PAGES) } else { random.u64(..3) };
         cache.forget(page);
-        let length = if page < 3 { 100 } else { 30 + random(2000) as usize };
+        let length = if page < 3 { 100 } else { 30 + random.u64(..2000) as usize };
         assert!(cache.index.set(page, Entry::new(State::Resident { turn: 0, frame: 0 })));
         assert!(cache.place(page, CodecId::Lz4, &[page as u8; 4096][..length]));
         lengths.insert(page, length);
@@ -76,16 +62,20 @@ fn the_order_stays_short_under_churn() {
 #[test]
 fn the_lists_are_those_of_the_pages_that_are_there() {
     const PAGES: u64 = 4000;
-    let (mut cache, mut random) = (cache(DesignId::Castro), random());
+    let (mut cache, mut random) = (cache(DesignId::Castro), random(2003));
     let mut profits = 0;
     for step in 0..60_000 {
-        let page = if random(4) == 0 { random(PAGES) } else { random(30) };
+        let page = if random.u64(..4) == 0 { random.u64(..PAGES) } else { random.u64(..30) };
         cache.forget(page);
-        if random(3) > 0 {
+        if random.u64(..3) > 0 {
             assert!(cache.index.set(page, Entry::new(State::Resident { turn: 0, frame: 0 })));
-            assert!(cache.place(page, CodecId::Lz4, &[1; 4096][..30 + random(1500) as usize]));
+            assert!(cache.place(
+                page,
+                CodecId::Lz4,
+                &[1; 4096][..30 + random.u64(..1500) as usize]
+            ));
         } else {
-            let from = random(PAGES);
+            let from = random.u64(..PAGES);
             assert!(!cache.index.get(page).is_absent() || cache.rename(from, page));
         }
         cache.settle_lists();

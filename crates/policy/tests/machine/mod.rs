@@ -7,6 +7,7 @@ use zpager_policy::{
     Adaptive, Age, Change, Found, Line, List, Lists, Replacement, Residents, ResidentsRule, Shares,
     Size, Step, Variant,
 };
+use zpager_seed::Random;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Pages that leave together.
@@ -206,27 +207,13 @@ impl Residents for Resident<'_> {
 
 /// Pages of a program that uses `pages` in any order, `references` times, the same for each `seed`.
 pub(crate) fn at_random(pages: u64, references: usize, seed: u64) -> impl Iterator<Item = u64> {
-    let mut state = seed * 2 + 1;
-    std::iter::repeat_with(move || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 20) % pages
-    })
-    .take(references)
+    let mut random = Random::with_seed(seed);
+    std::iter::repeat_with(move || random.u64(..pages)).take(references)
 }
 
 /// A program that goes round `pages` pages `rounds` times.
 pub(crate) fn around(pages: u64, rounds: usize) -> impl Iterator<Item = u64> {
     (0..rounds).flat_map(move |_| 0..pages)
-}
-
-/// The seed of the tests that draw: `$ZPAGER_SEED`, or fixed; it is printed.
-pub(crate) fn seed() -> u64 {
-    let seed = std::env::var("ZPAGER_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or(20_031);
-    println!("ZPAGER_SEED={seed}");
-    seed
 }
 
 pub(crate) fn adaptive(variant: Variant) -> Size {

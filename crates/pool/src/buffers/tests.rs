@@ -3,7 +3,7 @@
 extern crate std;
 use super::*;
 use crate::Heap;
-use crate::testing::{MIB, Owner, Rng};
+use crate::testing::{MIB, Owner, random};
 use proptest::prelude::*;
 use std::boxed::Box;
 use std::vec::Vec;
@@ -131,12 +131,12 @@ fn without_a_full_buffer_the_one_that_holds_most_is_being_cleaned() {
 #[test]
 fn counts_of_full_buffers_follow_inserts_and_removes() {
     let mut owner = Owner::new(Box::new(pool()));
-    let mut rng = Rng::from_environment();
+    let mut random = random();
     for round in 0..4000 {
-        if owner.objects.len() < 100 || (rng.below(2) == 0 && owner.objects.len() < 200) {
-            owner.insert(rng.between(100, 2000));
+        if owner.objects.len() < 100 || (random.usize(..2) == 0 && owner.objects.len() < 200) {
+            owner.insert(random.usize(100..=2000));
         } else {
-            owner.remove(rng.below(owner.objects.len()));
+            owner.remove(random.usize(..owner.objects.len()));
         }
         if round % 16 == 0 {
             owner.pool.begin_cleaning();

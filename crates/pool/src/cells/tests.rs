@@ -2,7 +2,7 @@
 
 extern crate std;
 use super::*;
-use crate::testing::{MIB, Owner, Rng, content};
+use crate::testing::{MIB, Owner, content, random};
 use crate::{Heap, HeapSpace};
 use proptest::prelude::*;
 use std::boxed::Box;
@@ -218,12 +218,12 @@ fn a_cell_that_is_emptied_gets_nothing_until_the_compaction_ends() {
 fn compaction_frees_the_sparsest_cells() {
     for cell_pages in [1, 2, 4] {
         let mut owner = Owner::new(Box::new(pool(cell_pages)));
-        let mut rng = Rng::from_environment();
+        let mut random = random();
         while owner.pool.payload_bytes() < 3 * MIB {
-            owner.insert(rng.between(300, 3000));
+            owner.insert(random.usize(300..=3000));
         }
         while owner.pool.payload_bytes() > MIB {
-            owner.remove(rng.below(owner.objects.len()));
+            owner.remove(random.usize(..owner.objects.len()));
         }
         let before = owner.waste();
         assert!(owner.pool.should_compact());

@@ -2,11 +2,12 @@
 //! distributions.
 
 extern crate std;
-use crate::testing::{MIB, Owner, Rng};
+use crate::testing::{MIB, Owner, heap_len, random};
 use crate::{Handle, Heap, Pool, SizeClasses};
 use std::boxed::Box;
 use std::println;
 use std::vec::Vec;
+use zpager_seed::Random;
 
 #[test]
 fn neighbours_in_time_lie_together() {
@@ -43,19 +44,19 @@ fn a_second_removal_is_noticed() {
 }
 
 /// Fills to about 8 MiB of payload and churns four times over; the worst waste on the way.
-fn churn(mut next_len: impl FnMut(&mut Rng) -> usize) -> f64 {
-    let mut rng = Rng::from_environment();
+fn churn(mut next_len: impl FnMut(&mut Random) -> usize) -> f64 {
+    let mut random = random();
     let mut owner = Owner::new(Box::new(SizeClasses::reserve(&Heap, 64 * MIB).unwrap()));
     while owner.pool.payload_bytes() < 8 * MIB {
-        let len = next_len(&mut rng);
+        let len = next_len(&mut random);
         owner.insert(len);
     }
     let objects = owner.objects.len();
     let (mut worst, mut sum, mut samples) = (owner.waste(), 0.0, 0);
     for round in 0..4 * objects {
-        let index = rng.below(owner.objects.len());
+        let index = random.usize(..owner.objects.len());
         owner.remove(index);
-        let len = next_len(&mut rng);
+        let len = next_len(&mut random);
         owner.insert(len);
         if round % 64 == 0 {
             worst = worst.max(owner.waste());
@@ -78,12 +79,12 @@ fn churn(mut next_len: impl FnMut(&mut Rng) -> usize) -> f64 {
 
 #[test]
 fn waste_is_at_most_a_tenth_on_even_lengths() {
-    assert!(churn(|rng| rng.between(300, 3000)) <= 0.1);
+    assert!(churn(|random| random.usize(300..=3000)) <= 0.1);
 }
 
 #[test]
 fn waste_is_at_most_a_tenth_on_lengths_as_of_a_heap() {
-    assert!(churn(Rng::heap_len) <= 0.1);
+    assert!(churn(heap_len) <= 0.1);
 }
 
 #[test]
@@ -97,24 +98,24 @@ fn waste_is_at_most_a_tenth_when_all_lengths_are_equal() {
 fn waste_is_at_most_a_tenth_when_lengths_drift() {
     let mut step = 0;
     assert!(
-        churn(|rng| {
+        churn(|random| {
             step += 1;
             let base = 300 + step / 16 % 2400;
-            base + rng.below(300)
+            base + random.usize(..300)
         }) <= 0.1
     );
 }
 
 #[test]
 fn waste_is_at_most_a_tenth_after_a_class_shift() {
-    let mut rng = Rng::from_environment();
+    let mut random = random();
     for (first, second) in [(1000, 1500), (2900, 400), (310, 2800), (600, 600), (2048, 1024)] {
         let mut owner = Owner::new(Box::new(SizeClasses::reserve(&Heap, 64 * MIB).unwrap()));
         while owner.pool.payload_bytes() < 16 * MIB {
             owner.insert(first);
         }
         for _ in 0..owner.objects.len() * 9 / 10 {
-            let index = rng.below(owner.objects.len());
+            let index = random.usize(..owner.objects.len());
             owner.remove(index);
         }
         while owner.pool.payload_bytes() < 16 * MIB {
