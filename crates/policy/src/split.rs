@@ -44,7 +44,9 @@ const TERM_PART: u64 = 4;
 const TERM_MIN: u64 = 512;
 /// Faults served from the pool that one from the store is taken to cost before one was measured.
 const STORE_FAULTS_GUESS: u64 = 12;
-/// Faults a term that count for the pool, were it all of memory, although none was seen.
+/// Faults a term that count for the pool, were it all of memory, although none was seen: one for so
+/// many pages of a margin, and so many at most.
+const UNSEEN_PAGES: u64 = 64;
 const UNSEEN: u64 = 4;
 /// Part of the evidence that is left after a move, and so for how many terms all of it stands.
 const EVIDENCE_PART: u64 = 2;
@@ -221,11 +223,15 @@ impl Split {
 }
 
 /// Faults from the pool that are counted although none was seen, in the unit of the evidence. The
-/// smaller the pool, the less can be wanted of it.
+/// smaller the pool, the less can be wanted of it, and the smaller the margin, the less of that
+/// would have been spilled with less memory.
 fn unseen(shares: &Shares, sampler: &Sampler<'_>) -> u64 {
     let sum_bytes = (shares.resident_bytes + shares.pool_bytes) as u64;
+    let margin_pages = sum_bytes / (MARGIN_PART * PAGE_BYTES) as u64;
     let part = FAULT * shares.pool_bytes as u64 / sum_bytes.max(1);
-    (UNSEEN * EVIDENCE_PART * part).div_ceil(sampler.rate())
+    let most = UNSEEN * UNSEEN_PAGES;
+    let wants = part * margin_pages.min(most) / UNSEEN_PAGES;
+    (EVIDENCE_PART * wants).div_ceil(sampler.rate())
 }
 
 #[cfg(test)]
@@ -312,6 +318,18 @@ mod tests {
         // Raw ones take as much of the pool: they should have stayed resident.
         assert_eq!(border_after(|_| None, 300), -STEP);
         assert_eq!(border_after(|page| from_store(page, true), 300), STEP);
+    }
+
+    #[test]
+    fn the_smaller_a_pool_the_less_was_not_seen_of_it() {
+        let mut slots = vec![Sample::default(); SLOTS];
+        let sampler = Sampler::new(&mut slots, 1000);
+        let unseen_of = |mib: usize| {
+            let (resident_bytes, pool_bytes) = (mib * MIB / 2, mib * MIB / 2);
+            unseen(&Shares { resident_bytes, pool_bytes, ..Shares::default() }, &sampler)
+        };
+        assert_eq!(unseen_of(64), EVIDENCE_PART * UNSEEN * FAULT / 2);
+        assert_eq!([4, 8, 16].map(|mib| unseen_of(64) / unseen_of(mib)), [4, 2, 1]);
     }
 
     #[test]
