@@ -971,6 +971,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
 /// The entry of a page that waits in an order of `pages`, and what it says, unless what the order
 /// says of it is stale.
+#[inline]
 fn in_pool<M: SpaceSource>(
     index: &Index<M>,
     ordered: Ordered,

@@ -114,6 +114,7 @@ impl Entry {
     pub const ABSENT: Entry = Entry(0);
 
     /// The entry that says `state`.
+    #[inline]
     pub fn new(state: State) -> Entry {
         Entry(match state {
             State::Absent => 0,
@@ -141,6 +142,7 @@ impl Entry {
     }
 
     /// What the entry says.
+    #[inline]
     pub fn state(self) -> State {
         match self.tag() {
             RESIDENT => State::Resident {
@@ -188,6 +190,7 @@ impl Entry {
     }
 
     /// What is remembered of the page: nothing unless it is in RAM.
+    #[inline]
     pub fn history(self) -> History {
         match self.tag() {
             RESIDENT | SAME_FILLED | COMPRESSED => History {

@@ -30,6 +30,24 @@ struct Leaf<S> {
     in_use: [u64; GROUPS / 64],
 }
 
+impl<S: Space> Leaf<S> {
+    /// The entries of `from..end`, which is in one of its pages; none where that is not in use.
+    #[inline]
+    fn group(&self, from: PageNumber, end: PageNumber) -> &[Entry] {
+        let at = from as usize % LEAF_ENTRIES;
+        let group = at / GROUP_ENTRIES;
+        if self.in_use[group / 64] & (1 << (group % 64)) == 0 {
+            return &[];
+        }
+        debug_assert!(at % GROUP_ENTRIES + (end - from) as usize <= GROUP_ENTRIES);
+        // SAFETY: within one page of the leaf, which is zero where it was not written.
+        unsafe {
+            let first = self.space.base().cast::<Entry>().add(at);
+            core::slice::from_raw_parts(first, (end - from) as usize)
+        }
+    }
+}
+
 /// The entries of a process's pages.
 pub struct Index<M: SpaceSource> {
     source: M,
@@ -126,24 +144,7 @@ impl<M: SpaceSource> Index<M> {
 
     /// The first page of `from..end` whose entry is not absent.
     pub fn next_known(&self, from: PageNumber, end: PageNumber) -> Option<PageNumber> {
-        let mut page = from;
-        while page < end {
-            let Some(leaf) =
-                self.leaf_number(page).checked_sub(1).and_then(|at| self.leaves[at].as_ref())
-            else {
-                page = ((page >> LEAF_BITS) + 1) << LEAF_BITS;
-                continue;
-            };
-            let group = page as usize % LEAF_ENTRIES / GROUP_ENTRIES;
-            if leaf.in_use[group / 64] & (1 << (group % 64)) == 0 {
-                page = (page / GROUP_ENTRIES as u64 + 1) * GROUP_ENTRIES as u64;
-            } else if self.get(page).is_absent() {
-                page += 1;
-            } else {
-                return Some(page);
-            }
-        }
-        None
+        self.next_that(from, end, |_| true).map(|(page, _)| page)
     }
 
     /// The first resident page of `from..end` and its entry.
@@ -160,13 +161,21 @@ impl<M: SpaceSource> Index<M> {
         end: PageNumber,
         is_wanted: impl Fn(Entry) -> bool,
     ) -> Option<(PageNumber, Entry)> {
-        let mut at = from;
-        while let Some(page) = self.next_known(at, end) {
-            let entry = self.get(page);
-            if is_wanted(entry) {
-                return Some((page, entry));
+        let mut page = from;
+        while page < end {
+            let Some(leaf) =
+                self.leaf_number(page).checked_sub(1).and_then(|at| self.leaves[at].as_ref())
+            else {
+                page = ((page >> LEAF_BITS) + 1) << LEAF_BITS;
+                continue;
+            };
+            let next_group = (page / GROUP_ENTRIES as u64 + 1) * GROUP_ENTRIES as u64;
+            let entries = leaf.group(page, next_group.min(end));
+            let is_found = |entry: &Entry| !entry.is_absent() && is_wanted(*entry);
+            if let Some(at) = entries.iter().position(is_found) {
+                return Some((page + at as u64, entries[at]));
             }
-            at = page + 1;
+            page = next_group;
         }
         None
     }

@@ -88,16 +88,18 @@ impl<S: Space> Objects<S> {
     pub(crate) fn write(&mut self, offset_bytes: usize, bytes: &[u8]) {
         let address = self.address(offset_bytes, bytes.len());
         self.space.before_write(offset_bytes, bytes.len());
+        let bytes = &bytes[..self.space.kept_bytes(bytes.len())];
         // SAFETY: the stretch lies in the space, which belongs to self alone, so that nobody else
         // reads or writes it and `bytes` lies elsewhere.
         unsafe { address.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Copies a stretch of the space to another, which may overlap it.
+    /// Copies an object to another stretch of the space, which may overlap its own.
     pub(crate) fn copy(&mut self, from_bytes: usize, to_bytes: usize, len: usize) {
         let (from, to) = (self.address(from_bytes, len), self.address(to_bytes, len));
         self.space.before_write(to_bytes, len);
+        let kept_bytes = self.space.kept_bytes(len).min(len);
         // SAFETY: both stretches lie in the space, which belongs to self alone.
-        unsafe { to.copy_from(from, len) }
+        unsafe { to.copy_from(from, kept_bytes) }
     }
 }

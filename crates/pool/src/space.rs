@@ -19,6 +19,12 @@ pub unsafe trait Space {
     fn release(&self, offset: usize, bytes: usize);
     /// Told before a part of the stretch is written that [`SpaceSource::reserve_objects`] gave.
     fn before_write(&self, _offset: usize, _bytes: usize) {}
+    /// How many of the first `bytes` bytes of an object that lies in the stretch are worth keeping:
+    /// all, but where whoever put it there looks at no more. The others may be anything.
+    #[inline]
+    fn kept_bytes(&self, bytes: usize) -> usize {
+        bytes
+    }
     /// Told how many bytes of RAM a stretch that [`SpaceSource::reserve_objects`] gave is to have,
     /// whatever of it is in use, and to keep from now on. False where it cannot be had.
     #[must_use]

@@ -10,6 +10,8 @@ use std::ptr::null_mut;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use zpager_pool::{Space, SpaceSource};
 
+use crate::lengths::Identity;
+
 const PAGE_BYTES: usize = 4096;
 /// What is shorter is zeroed instead of given back: it is wanted again soon.
 const GIVE_BACK_BYTES_MIN: usize = 2 << 20;
@@ -54,6 +56,10 @@ unsafe impl Space for Stretch {
 
     fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    fn kept_bytes(&self, bytes: usize) -> usize {
+        bytes.min(Identity::BYTES)
     }
 
     fn release(&self, offset: usize, bytes: usize) {

@@ -15,7 +15,7 @@ use zpager_cache::{
 };
 use zpager_codec::{CodecId, Page, SCRATCH_ALIGN_BYTES, compress, scratch_bytes};
 use zpager_policy::{Ahead, Design, SLOTS, Sample, Sampler, Settings, Shares, Step, StoreLayout};
-use zpager_store::{CLUSTER_BYTES, Clusters};
+use zpager_store::{CLUSTER_BYTES, Clusters, Seal};
 
 use crate::arena::Arena;
 use crate::contents::Sizes;
@@ -38,6 +38,8 @@ const FUTILE_MAX: u32 = 8;
 const FIXED_BYTES: usize = (24 + 6 + 1) * PAGE_BYTES + SLOTS * size_of::<Sample>();
 /// Store for each page of the trace: what it takes as it is, twice.
 const STORE_PAGE_BYTES: u64 = 2 * 4104;
+/// Records hold what pages tell.
+const SEAL: Seal<'_> = Seal::Head(Identity::BYTES);
 
 /// Which design, with how much memory.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +109,7 @@ impl<'a> Compressed<'a> {
         let words: &'static [AtomicU64] =
             (0..words).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
         let blocks = DiskBlocks::new(setup.disk);
-        let store = Store { blocks: blocks.clone(), clusters: Clusters::new(words) };
+        let store = Store { blocks: blocks.clone(), clusters: Clusters::new(words).with_seal(SEAL) };
         let budget_bytes = setup.budget_bytes as usize;
         let design = Design::new(&setup.settings, budget_bytes);
         let cache = Cache::new(Arena, &design, budget_bytes, Some(store))?;

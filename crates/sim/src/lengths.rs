@@ -22,6 +22,9 @@ impl Identity {
     /// Bits for how often a page was written.
     const VERSION_BITS: u32 = 28;
 
+    /// All that a page's bytes tell, compressed or not: they begin with it.
+    pub(crate) const BYTES: usize = size_of::<Self>();
+
     /// Page `page` after `version` writes.
     pub(crate) fn new(page: u64, version: u32) -> Self {
         Identity(page << Self::VERSION_BITS | u64::from(version) & ((1 << Self::VERSION_BITS) - 1))

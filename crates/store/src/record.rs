@@ -21,6 +21,9 @@ const SEED_GENERATION_SHIFT: u32 = Place::STORE_BYTES_MAX.trailing_zeros();
 pub enum Seal<'a> {
     /// A checksum of data that anybody can read.
     Checksum,
+    /// The same of the first so many bytes of data, where the others stand for nothing: they are not
+    /// kept.
+    Head(usize),
     /// The data are encrypted.
     Cipher(&'a Cipher),
 }
@@ -33,8 +36,16 @@ impl Seal<'_> {
 
     const fn bytes(&self) -> usize {
         match self {
-            Seal::Checksum => CHECKSUM_BYTES,
+            Seal::Checksum | Seal::Head(_) => CHECKSUM_BYTES,
             Seal::Cipher(_) => TAG_BYTES,
+        }
+    }
+
+    /// How much of `len` bytes of data is kept.
+    fn kept_bytes(&self, len: usize) -> usize {
+        match self {
+            Seal::Head(bytes) => len.min(*bytes),
+            Seal::Checksum | Seal::Cipher(_) => len,
         }
     }
 
@@ -43,10 +54,13 @@ impl Seal<'_> {
     pub(crate) fn write(&self, record: &mut [u8], data: &[u8], place: Place, generation: u32) {
         let (head, body) = record.split_at_mut(self.bytes());
         let (body, padding) = body.split_at_mut(data.len());
-        body.copy_from_slice(data);
+        let body = &mut body[..self.kept_bytes(data.len())];
+        body.copy_from_slice(&data[..body.len()]);
         padding.fill(0);
         match self {
-            Seal::Checksum => head.copy_from_slice(&checksum(body, place, generation)),
+            Seal::Checksum | Seal::Head(_) => {
+                head.copy_from_slice(&checksum(body, place, generation));
+            }
             Seal::Cipher(cipher) => head.copy_from_slice(&cipher.encrypt(body, place, generation)),
         }
     }
@@ -62,7 +76,9 @@ impl Seal<'_> {
         let (head, body) = bytes.split_at_mut_checked(self.bytes())?;
         let data = body.get_mut(..place.len())?;
         let is_right = match self {
-            Seal::Checksum => head == checksum(data, place, generation),
+            Seal::Checksum | Seal::Head(_) => {
+                head == checksum(&data[..self.kept_bytes(data.len())], place, generation)
+            }
             Seal::Cipher(cipher) => cipher.decrypt(data, *head.first_chunk()?, place, generation),
         };
         is_right.then_some(data)
