@@ -713,8 +713,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let (reads_made, read_bytes) =
             (reads.reads - reads_before, reads.read_bytes - bytes_before);
         self.decoded(&decoder, reads_made, read_bytes);
-        for (number, &place) in (first..).zip(&places[..good]) {
-            if !keep || !self.may_keep(place) {
+        for (number, (&codec, &place)) in (first..).zip(codecs[..good].iter().zip(&places[..good]))
+        {
+            if !keep || !self.may_keep(codec, place) {
                 self.forget(number);
             }
         }

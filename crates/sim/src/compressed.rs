@@ -19,7 +19,7 @@ use zpager_store::{CLUSTER_BYTES, Clusters, Seal};
 
 use crate::arena::Arena;
 use crate::contents::Sizes;
-use crate::cost::{Disk, codec_costs, is_near};
+use crate::cost::{COSTS, Disk, codec_costs, is_near};
 use crate::disk::DiskBlocks;
 use crate::lengths::{Identity, Lengths, LengthsPage};
 use crate::outcome::Outcome;
@@ -109,7 +109,8 @@ impl<'a> Compressed<'a> {
         let words: &'static [AtomicU64] =
             (0..words).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
         let blocks = DiskBlocks::new(setup.disk);
-        let store = Store { blocks: blocks.clone(), clusters: Clusters::new(words).with_seal(SEAL) };
+        let store =
+            Store { blocks: blocks.clone(), clusters: Clusters::new(words).with_seal(SEAL) };
         let budget_bytes = setup.budget_bytes as usize;
         let design = Design::new(&setup.settings, budget_bytes);
         let cache = Cache::new(Arena, &design, budget_bytes, Some(store))?;
@@ -190,7 +191,7 @@ impl<'a> Compressed<'a> {
         self.incoming_pages_max = self.incoming_pages_max.max(pages);
         let asked_ns = self.now_ns();
         let incoming = &mut self.incoming[..pages];
-        let came = self.engine.swap_in(first, incoming, false).map_err(|_| Lost { page: first })?;
+        let came = self.engine.swap_in(first, incoming, true).map_err(|_| Lost { page: first })?;
         let coding_ns = incoming.iter().map(LengthsPage::take_coding_ns).sum::<u64>();
         let read_ns = self.now_ns() - asked_ns;
         self.outcome.ledger.coding_ns += coding_ns;
@@ -215,6 +216,17 @@ impl<'a> Compressed<'a> {
     fn arrive(&mut self, page: PageNumber, heat: u8) {
         if self.engine.arrive(page, heat) {
             self.resident_pages += 1;
+        }
+    }
+
+    /// A page is written, which it is told of by a fault if the store has it as it was: a trace does
+    /// not say that it was not read before.
+    #[inline]
+    fn written(&mut self, page: PageNumber) {
+        self.versions[page as usize] = self.versions[page as usize].wrapping_add(1);
+        if self.engine.cache.index.get(page).is_protected() {
+            self.outcome.ledger.write_fault();
+            self.engine.written(page, COSTS.protect_call_ns);
         }
     }
 
@@ -272,8 +284,12 @@ impl<'a> Compressed<'a> {
         let victims = &victims[..count];
         self.outcome.ledger.lift(victims);
         let mut departed = Departed::default();
-        self.blocks.set_own_ns(self.outcome.ledger.total_ns());
+        let began_ns = self.now_ns();
         for &page in victims {
+            if self.engine.drop_clean(page, &mut departed) {
+                self.resident_pages -= 1;
+                continue;
+            }
             let identity = self.identity(page);
             let leaving = &mut self.incoming[0];
             leaving.set(identity, self.sizes.get(page, 0), self.zeros_bytes);
@@ -290,8 +306,7 @@ impl<'a> Compressed<'a> {
                 self.arrive(page, heat);
             }
         }
-        // Pages that do not shrink may have left already; the disk has counted that.
-        self.engine.departed();
+        self.engine.left(&departed, self.now_ns() - began_ns);
         self.outcome.swapped_out_pages += departed.pages as u64;
         self.outcome.same_filled_pages += departed.same_filled as u64;
         self.outcome.incompressible_pages += departed.incompressible as u64;
@@ -332,7 +347,7 @@ impl Memory for Compressed<'_> {
             false => self.come_unmanaged(page),
         }
         if reference.is_written {
-            self.versions[page as usize] = self.versions[page as usize].wrapping_add(1);
+            self.written(page);
         }
         self.sizes.note(page, reference);
         Ok(())

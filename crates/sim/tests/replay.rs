@@ -159,6 +159,24 @@ fn what_is_written_again_is_written_to_the_store_again() {
 }
 
 #[test]
+fn what_does_not_shrink_is_written_to_the_store_once_until_it_is_changed() {
+    let turns = |accesses: fn(u64) -> Access| {
+        let first = (0..1500).map(|page| Write(page, 4096));
+        trace(first.chain((0..5).flat_map(move |_| (0..1500).map(accesses))))
+    };
+    let read = compressed(&turns(Read), 4 * MIB);
+    assert!(read.swapped_out_pages > 4000, "{read:?}");
+    assert!(read.store_written_bytes < 2 * 1500 * (PAGE_BYTES + 8), "{read:?}");
+    let changed = compressed(&turns(|page| Write(page, 4096)), 4 * MIB);
+    let left_bytes = changed.swapped_out_pages * PAGE_BYTES;
+    assert!(changed.store_written_bytes > left_bytes / 4 * 3, "{changed:?}");
+    // What shrinks goes by way of the pool each time.
+    let shrunk = compressed(&turns(|page| Write(page, 3000)), 4 * MIB);
+    let codec = codec_costs(CodecId::Lz4);
+    assert!(shrunk.ledger.coding_ns >= shrunk.swapped_out_pages * codec.compress_ns, "{shrunk:?}");
+}
+
+#[test]
 fn what_fits_costs_its_first_faults_alone() {
     let accesses: Vec<Access> =
         (0..10).flat_map(|_| (0..300).map(|page| Write(page, 500))).collect();

@@ -38,12 +38,14 @@ fn model(text: &mut String, configuration: &Configuration, rows: &[Row]) {
     let us = |ns: u64| ns as f64 / 1000.0;
     let _ = writeln!(
         text,
-        "model, in us: fault {}; placing pages {} and {} a page; lifting them {} and {} a page",
+        "model, in us: fault {}; placing pages {} and {} a page; lifting them {} and {} a page; \
+         letting one be written {}",
         us(COSTS.fault_ns),
         us(COSTS.place_call_ns),
         us(COSTS.place_page_ns),
         us(COSTS.lift_call_ns),
-        us(COSTS.lift_page_ns)
+        us(COSTS.lift_page_ns),
+        us(COSTS.protect_call_ns)
     );
     let mut told = Vec::new();
     for row in rows {
