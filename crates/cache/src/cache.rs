@@ -713,9 +713,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let (reads_made, read_bytes) =
             (reads.reads - reads_before, reads.read_bytes - bytes_before);
         self.decoded(&decoder, reads_made, read_bytes);
-        for (number, (&codec, &place)) in (first..).zip(codecs[..good].iter().zip(&places[..good]))
-        {
-            if !keep || !self.may_keep(codec, place) {
+        for (number, &place) in (first..).zip(&places[..good]) {
+            if !keep || !self.may_keep(place) {
                 self.forget(number);
             }
         }

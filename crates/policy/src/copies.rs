@@ -7,6 +7,11 @@
 //! on a disk that is never waited for; and as long as departures and faults, measured as the program
 //! runs, say that fewer do.
 //!
+//! A page that shrinks and leaves by its copy does not go by way of the pool, from which it would come
+//! back for a small part of what a read takes. Where pages are wanted before as many others have left
+//! as the pool holds, copies of such pages are kept only as long as those reads take less time than
+//! is saved.
+//!
 //! Source: the swap cache of Linux, where a clean page keeps its slot (mm/swap_state.c); there the
 //! first write costs a fault, too (`do_swap_page`, mm/memory.c).
 //!
@@ -34,32 +39,40 @@ pub struct Copies {
     /// Pages that left by their copies, and that were written.
     dropped: u32,
     written: u32,
+    /// Pages that left by their copies and were wanted so soon that the pool would have had them.
+    missed: u32,
     /// What a page costs that leaves without a copy, and what the handler takes for a write.
     departure_ticks: u64,
     write_ticks: u64,
+    /// What reading a page takes that the pool would have had.
+    read_ticks: u64,
     /// Runs that came while copies did not pay.
     runs: u32,
 }
 
 impl Copies {
-    /// Whether the copies of a run of pages that come back now are kept.
-    pub fn keeps(&mut self) -> bool {
-        if self.pay() {
+    /// Whether the copies of a run of pages that come back now are kept; `is_raw` where they lie in
+    /// the store as they are, so that the pool would not have them long.
+    pub fn keeps(&mut self, is_raw: bool) -> bool {
+        if self.pay(is_raw) {
             return true;
         }
         self.runs = self.runs.wrapping_add(1);
         self.runs.is_multiple_of(TRIED_PART)
     }
 
-    fn pay(&self) -> bool {
+    fn pay(&self, is_raw: bool) -> bool {
         let cost = u64::from(self.written) * self.write_ticks * FAULT_FACTOR;
         let gain = u64::from(self.dropped) * self.departure_ticks;
-        self.written < WRITTEN_MIN.max(self.dropped * WRITTEN_A_DROP) || cost <= gain
+        let are_missed = !is_raw && u64::from(self.missed) * self.read_ticks > gain;
+        let are_few = self.written < WRITTEN_MIN.max(self.dropped * WRITTEN_A_DROP);
+        !are_missed && (are_few || cost <= gain)
     }
 
     fn judge(&mut self) {
         if self.dropped + self.written >= JUDGED_MAX {
             (self.dropped, self.written) = (self.dropped / 2, self.written / 2);
+            self.missed /= 2;
         }
     }
 
@@ -67,6 +80,13 @@ impl Copies {
     pub fn dropped(&mut self) {
         self.dropped += 1;
         self.judge();
+    }
+
+    /// `pages` pages were wanted, and read in `ticks` each, that the pool would have had if they had
+    /// not left by their copies.
+    pub fn missed(&mut self, pages: u32, ticks: u64) {
+        self.missed = self.missed.saturating_add(pages);
+        self.read_ticks = mean(self.read_ticks, ticks);
     }
 
     /// A page was written that had a copy, which the handler noted in `ticks`.
@@ -103,7 +123,7 @@ mod tests {
         let mut copies = Copies::default();
         let kept = (0..1000u32).filter(|turn| {
             copies.departed(1, departure_ticks);
-            let keeps = copies.keeps();
+            let keeps = copies.keeps(true);
             if keeps && turn % dropped_part == 0 {
                 copies.dropped();
             } else if keeps {
@@ -127,8 +147,25 @@ mod tests {
         let mut copies = Copies::default();
         (0..WRITTEN_MIN).for_each(|_| copies.written(1000));
         copies.departed(10, 50_000);
-        assert_eq!((0..160).filter(|_| copies.keeps()).count(), 10);
+        assert_eq!((0..160).filter(|_| copies.keeps(true)).count(), 10);
         (0..WRITTEN_MIN).for_each(|_| copies.dropped());
-        assert!((0..160).all(|_| copies.keeps()));
+        assert!((0..160).all(|_| copies.keeps(true)));
+    }
+
+    #[test]
+    fn pages_that_the_pool_would_have_had_leave_by_way_of_it() {
+        let mut copies = Copies::default();
+        copies.departed(100, 100_000);
+        (0..100).for_each(|_| copies.dropped());
+        assert!((0..16).all(|_| copies.keeps(false)));
+        // A read takes as long as a hundred departures: one in a hundred is as good as none.
+        copies.missed(1, 100_000);
+        assert!((0..16).all(|_| copies.keeps(false)));
+        copies.missed(1, 100_000);
+        assert_eq!((0..160).filter(|_| copies.keeps(false)).count(), 10);
+        // The pool would not have had the others for long.
+        assert!((0..160).all(|_| copies.keeps(true)));
+        (0..100).for_each(|_| copies.dropped());
+        assert!((0..16).all(|_| copies.keeps(false)));
     }
 }

@@ -40,7 +40,7 @@ impl<'a> Sampler<'a> {
     }
 
     /// One page in so many is in the sample.
-    pub(crate) fn rate(&self) -> u64 {
+    pub fn rate(&self) -> u64 {
         1 << self.rate_bits
     }
 

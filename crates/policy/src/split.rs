@@ -18,7 +18,8 @@
 //! What was not seen is not taken for nothing. Of an old pool hardly anything is wanted, until
 //! the program goes on to something else, and then one read may cost as much as thousands of
 //! faults served from the pool. So a few faults a term speak for the pool in any case, which
-//! is little where a read costs little.
+//! is little where a read costs little; and fewer, down to an eighth, the longer nothing of the
+//! oldest was wanted.
 //!
 //! Source: castro (2003), 2.3.3 (a cache that grows while its benefit exceeds its
 //! expense); Waldspurger and others (2015) for the sample.
@@ -48,6 +49,10 @@ const STORE_FAULTS_GUESS: u64 = 12;
 /// many pages of a margin, and so many at most.
 const UNSEEN_PAGES: u64 = 64;
 const UNSEEN: u64 = 4;
+/// So many terms in which none was seen make half as many of them.
+const QUIET_TERMS: u64 = 32;
+/// More than so many say nothing more: what was not wanted for long may be wanted all at once.
+const QUIET_TERMS_MAX: u64 = 7 * QUIET_TERMS;
 /// Part of the evidence that is left after a move, and so for how many terms all of it stands.
 const EVIDENCE_PART: u64 = 2;
 /// One fault, as evidence is counted.
@@ -108,6 +113,8 @@ pub struct Split {
     resident_margin: u64,
     pool_margin: u64,
     moves_at: u64,
+    /// Terms since a fault was seen that speaks for the pool.
+    quiet_terms: u64,
     /// Whether the user set the border, so that it stays.
     is_set: bool,
 }
@@ -125,6 +132,7 @@ impl Default for Split {
             resident_margin: 0,
             pool_margin: 0,
             moves_at: 0,
+            quiet_terms: 0,
             is_set: false,
         }
     }
@@ -166,6 +174,12 @@ impl Split {
         self.evidence.pool_wants += FAULT * u64::from(is_near);
     }
 
+    /// Whether a page that has been away for `distance` departures would still be in the pool, had it
+    /// gone there.
+    pub fn would_have(&self, distance: Option<u64>) -> bool {
+        distance.zip(self.pool_age).is_some_and(|(distance, age)| distance < age)
+    }
+
     /// Notes a write of `pages` to the store that took `ticks`.
     pub fn spilled(&mut self, pages: usize, ticks: u64) {
         self.page_write.add(ticks / pages.max(1) as u64);
@@ -186,7 +200,12 @@ impl Split {
         let Evidence { resident_wants, pool_needs, pool_wants, raw_wants } = self.evidence;
         let store_fault_ticks = self.store_fault_ticks();
         let resident_worth = resident_wants * self.pool_fault.0 + raw_wants * store_fault_ticks;
-        let pool_worth = (pool_needs.max(pool_wants) + unseen(shares, sampler)) * store_fault_ticks;
+        self.quiet_terms = match pool_needs.max(pool_wants) >= FAULT {
+            true => 0,
+            false => (self.quiet_terms + 1).min(QUIET_TERMS_MAX),
+        };
+        let unseen = unseen(shares, sampler) * QUIET_TERMS / (QUIET_TERMS + self.quiet_terms);
+        let pool_worth = (pool_needs.max(pool_wants) + unseen) * store_fault_ticks;
         if resident_worth > pool_worth + pool_worth / 4 {
             self.part = (self.part + PART_STEP).min(PART_MAX);
         } else if pool_worth > resident_worth + resident_worth / 4 {
@@ -337,6 +356,29 @@ mod tests {
         let missed_soon = |page| (page > 1500).then_some(From::Pool);
         assert_eq!(border_after(missed_soon, 300), STEP);
         assert_eq!(border_after(missed_soon, 100_000), -STEP);
+    }
+
+    #[test]
+    fn an_old_pool_is_given_away_when_nothing_of_it_is_wanted_for_long() {
+        let half = Shares { resident_bytes: 4 * MIB, pool_bytes: 4 * MIB, ..Shares::default() };
+        let shares = Shares { has_store: true, ..half };
+        let mut slots = vec![Sample::default(); SLOTS];
+        let mut sampler = Sampler::new(&mut slots, 1000);
+        let mut split = Split { part: PARTS / 2, ..Split::default() };
+        (0..2000).for_each(|page| sampler.leaves(page));
+        split.spilled(64, 640);
+        split.store_fault(None, false, 20_000);
+        let mut moved = |terms: u64| {
+            let before = split.part;
+            for _ in 0..terms {
+                (1500..2000).for_each(|page| split.pool_fault(sampler.distance(page), 100));
+                split.move_border(&shares, &sampler, 0..2000);
+            }
+            split.part.cast_signed() - before.cast_signed()
+        };
+        assert!(moved(4) < 0);
+        moved(QUIET_TERMS_MAX);
+        assert!(moved(4) > 0);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Clean copies: a page that does not shrink and came back from the store stays there, too, until it is
-//! written. If it leaves before, nothing has to be tried and written.
+//! Clean copies: a page that came back from the store stays there, too, until it is written. If it
+//! leaves before, nothing has to be compressed or written.
 //!
 //! Source: the swap cache of Linux (mm/swap_state.c), in which a page that was read keeps its slot as
 //! long as it is clean and slots are not scarce.
@@ -15,7 +15,6 @@
 //! Bad for: several processes, of which one is full of copies and does nothing, when another one
 //! needs the store: it heeds that only when it reads from there, or RAM is asked of it.
 
-use zpager_codec::CodecId;
 use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, Place};
 
@@ -29,13 +28,9 @@ use crate::index::PAGE_NUMBER_END;
 const FULL_PAUSE_PAGES: usize = 4096;
 
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
-    /// Whether a page that comes back keeps its copy at `place`, which `codec` made. One that shrinks
-    /// goes by way of the pool when it leaves: from there it comes back for a small part of a read.
-    pub(super) fn may_keep(&mut self, codec: CodecId, place: Place) -> bool {
+    /// Whether a page that comes back keeps its copy at `place`.
+    pub(super) fn may_keep(&mut self, place: Place) -> bool {
         self.heed_relatives();
-        if codec != CodecId::Copy {
-            return false;
-        }
         let paused = self.copies_pause > 0;
         self.copies_pause = self.copies_pause.saturating_sub(1);
         self.rules.keeps_copies && !paused && Entry::can_be_clean(place)

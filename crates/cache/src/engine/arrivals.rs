@@ -104,7 +104,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         let state = self.cache.index.get(page).state();
         let is_raw = matches!(state, State::Spilled { codec: CodecId::Copy, .. });
         let list = self.cache.list(page);
-        let keep = may_keep && self.copies.keeps();
+        let keep = may_keep && self.copies.keeps(is_raw);
         let reads = self.cache.swap_in(page, pages, keep)?;
         if let Some(list) = list {
             self.read_list(list);
@@ -130,6 +130,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Notes that [`Self::swap_in`] took `ticks`, with reads from the store.
     pub fn read_store(&mut self, came: &Came, ticks: u64) {
         if let Size::Split(split) = &mut self.size {
+            if !came.is_raw && split.would_have(came.distance) {
+                self.copies.missed(self.sampler.rate() as u32, ticks);
+            }
             split.store_fault(came.distance, came.is_raw, ticks);
         }
     }
