@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use zpager_seed::{Random, random};
-use zpager_tests::nbd::{Client, Server, control, private};
+use zpager_tests::nbd::{Client, Server, activated, control, private};
 use zpager_tests::packages::program;
 use zpager_tests::places;
 use zpager_tests::places::open_files_in;
@@ -122,6 +123,111 @@ fn an_address_or_a_place_that_others_have_is_refused() {
     std::fs::set_permissions(other.path(), PermissionsExt::from_mode(0o755)).expect("its mode");
     expect_refused(&serve(other.path(), "--size 16M --memory 8M --store none"), "0700");
     assert_eq!(std::fs::read_dir(other.path()).expect("there").count(), 0);
+}
+
+/// As with systemd: the client comes before the server, and the socket outlives it.
+#[test]
+fn a_socket_that_is_handed_over_is_served_and_stays() {
+    let directory = private();
+    let listener = UnixListener::bind(directory.path().join("socket")).expect("free");
+    let told = UnixDatagram::bind(directory.path().join("told")).expect("free");
+    told.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    let flags = "--size 16M --memory 8M --store none";
+    let mut directory = Some(directory);
+    for turn in 0..2 {
+        let directory_now = directory.take().expect("one");
+        let early = UnixStream::connect(directory_now.path().join("socket")).expect("it listens");
+        let mut command = activated(listener.try_clone().expect("a descriptor").into(), 1);
+        command.env("NOTIFY_SOCKET", directory_now.path().join("told"));
+        let mut server = Server::start_command(directory_now, command, flags);
+        let mut line = [0; 64];
+        let bytes = told.recv(&mut line).expect("told that it serves");
+        assert_eq!(&line[..bytes], b"READY=1\n");
+        let mut client = Client::greet(Box::new(early), true).expect("let in");
+        assert_eq!(client.read(0, 4).expect("served"), Ok(vec![0; 4]), "turn {turn}");
+        assert_eq!(client.write(0, b"kept").expect("served"), Ok(()));
+        assert_eq!(server.client(false).read(0, 4).expect("served"), Ok(b"kept".to_vec()));
+        assert!(server.control("stop --force").status.success());
+        assert!(server.wait(), "a clean end");
+        assert!(server.socket().exists(), "the socket is not the server's");
+        directory = Some(server.kill());
+    }
+}
+
+#[test]
+fn an_address_that_is_handed_over_is_served() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("one");
+    let command = activated(listener.into(), 1);
+    let server = Server::start_command(private(), command, "--size 16M --memory 8M --store none");
+    assert!(server.greeting.ends_with(&format!("nbd://{address}")), "{}", server.greeting);
+    let stream = TcpStream::connect(address).expect("a server");
+    let mut client = Client::greet(Box::new(stream), true).expect("let in");
+    assert_eq!(client.write(0, &[7; 5000]).expect("served"), Ok(()));
+    assert_eq!(client.read(0, 5000).expect("served"), Ok(vec![7; 5000]));
+    assert!(server.control("status").status.success());
+}
+
+#[test]
+fn what_cannot_be_served_is_not_taken_over() {
+    let directory = private();
+    let here = directory.path().join("socket");
+    let unix = || {
+        let _ = std::fs::remove_file(&here);
+        OwnedFd::from(UnixListener::bind(&here).expect("free"))
+    };
+    let open = TcpListener::bind("0.0.0.0:0").expect("a port");
+    let file = std::fs::File::open("/dev/null").expect("there");
+    let table: [(OwnedFd, usize, &str, &str); 5] = [
+        (unix(), 2, "socket", "LISTEN_FDS=2"),
+        (unix(), 1, "other", "--socket"),
+        (unix(), 1, "socket --listen 127.0.0.1:0", "--listen"),
+        (open.into(), 1, "socket", "loopback"),
+        (file.into(), 1, "socket", "listens"),
+    ];
+    for (socket, descriptors, place, word) in table {
+        let place = format!("{}/{place}", directory.path().display());
+        let flags = format!("--size 16M --memory 8M --store none --socket {place}");
+        let mut command = activated(socket, descriptors);
+        expect_refused(&command.args(flags.split(' ')).output().expect("it starts"), word);
+    }
+    std::fs::remove_file(&here).expect("the last socket");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("there").count(), 0);
+}
+
+/// Installs what there is, without building it, for `prefix`; gives where the units are.
+fn install(destination: &str, prefix: &Path) -> PathBuf {
+    let mut make = Command::new("make");
+    make.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).arg("install-files");
+    make.arg(format!("ZPAGER={}", places::zpager().display()));
+    make.arg(format!("DESTDIR={destination}")).arg(format!("PREFIX={}", prefix.display()));
+    succeed(&mut make);
+    PathBuf::from(format!("{destination}{}/lib/systemd/system", prefix.display()))
+}
+
+#[test]
+fn the_units_are_sound_and_name_what_is_installed() {
+    let directory = places::scratch();
+    let root = directory.path().to_str().expect("UTF-8");
+    let units = install(root, Path::new("/opt/z"));
+    for unit in ["zpager-device.service", "zpager-swap.service"] {
+        let text = std::fs::read_to_string(units.join(unit)).expect("installed");
+        assert!(text.contains("ExecStart=/opt/z/bin/zpager"), "{unit}: {text}");
+        assert!(!text.contains('@') && !text.contains(root), "{unit}: {text}");
+    }
+    for program in ["zpager", "zpager-swap"] {
+        let found = directory.path().join("opt/z/bin").join(program).metadata();
+        assert_eq!(found.expect("installed").permissions().mode() & 0o777, 0o755);
+    }
+    let Some(analyze) = program("systemd-analyze", "systemd") else { return };
+    let units = install("", &directory.path().join("usr"));
+    let mut verify = Command::new(analyze);
+    verify.args(["verify", "--man=no", "--recursive-errors=no"]);
+    for unit in std::fs::read_dir(units).expect("installed") {
+        verify.arg(unit.expect("an entry").path());
+    }
+    let said = succeed(&mut verify);
+    assert_eq!(said.lines().count(), 1, "it finds something: {said}");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! [`Target`]. [`nbd`] speaks with one client; [`serve`] has a thread for each of several, and a control
 //! socket ([`control`]) beside the device's own.
 
+mod activation;
 mod clean;
 mod connections;
 pub mod control;
@@ -26,6 +27,7 @@ mod target;
 mod worker;
 mod writers;
 
+pub use activation::Passed;
 pub use clean::CleanCache;
 pub use device::{Device, MEMORY_BYTES_MIN, SIZE_BYTES_MAX, Setup};
 pub use disk::{Disk, DiskFile};

@@ -22,6 +22,7 @@ use zpager_cache::Store;
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Cipher, Clusters, Seal, Stores, row_bytes};
 
+use crate::activation::{Passed, tell_ready};
 use crate::clean::CleanCache;
 use crate::connections::Connections;
 use crate::control::{Command, Reply, answer_client};
@@ -43,12 +44,14 @@ const END_MAX: Duration = Duration::from_secs(5);
 const STACK_BYTES: usize = 256 << 10;
 
 /// Where clients connect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Listen {
     /// At the Unix socket.
     Socket,
     /// At this address, which is a loopback one.
     Address(SocketAddr),
+    /// At a socket that somebody else made.
+    Passed(Passed),
 }
 
 /// What lies behind a device.
@@ -124,14 +127,18 @@ pub fn serve(
     let control = control_path(&socket);
     let directory = Directory::lock(&socket)?;
     directory.check(&control)?;
-    let tcp = match listen {
+    let door = match listen {
         Listen::Socket => {
             directory.check(&socket)?;
             None
         }
-        Listen::Address(address) => Some(
+        Listen::Address(address) => Some(Door::Tcp(
             TcpListener::bind(address).map_err(|error| format!("--listen {address}: {error}"))?,
-        ),
+        )),
+        Listen::Passed(Passed::Unix(listener, _)) => {
+            Some(Door::Unix(Listener::of_another(listener)))
+        }
+        Listen::Passed(Passed::Tcp(listener, _)) => Some(Door::Tcp(listener)),
     };
     let device: Served = match behind {
         Behind::Stores { row, cipher } => Box::new(make_device(&setup, row, cipher)?),
@@ -139,8 +146,8 @@ pub fn serve(
     };
     prepare(&*device, &setup, warn);
     let control = directory.listen(&control)?;
-    let door = match tcp {
-        Some(listener) => Door::Tcp(listener),
+    let door = match door {
+        Some(door) => door,
         None => Door::Unix(directory.listen(&socket)?),
     };
     drop(directory);
@@ -150,6 +157,7 @@ pub fn serve(
     let server = Arc::new(Server { device, export, connections: Connections::default(), end });
     start_control(&server, &control.listener).map_err(|error| format!("a thread: {error}"))?;
     ready(&address);
+    tell_ready();
     accept_clients(&server, &door, &signals);
     server.connections.end_all(END_MAX);
     Ok(())
