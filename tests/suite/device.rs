@@ -460,6 +460,107 @@ fn a_full_device_loses_nothing_and_trim_makes_room() {
     assert!(server.figure("pool_bytes") < MIB / 4);
 }
 
+/// A server that tells what is not as it should be, in the file `said` beside its socket.
+fn start_telling(flags: &str) -> Server {
+    let directory = private();
+    let said = std::fs::File::create(directory.path().join("said")).expect("a file");
+    let mut command = Command::new(places::zpager());
+    command.args(["device", "serve"]).stdin(Stdio::null()).stderr(said);
+    Server::start_command(directory, command, flags)
+}
+
+/// Of two clients one fills the device; the other one reads all the time.
+#[test]
+fn a_device_that_runs_short_says_so_and_slows_who_writes() {
+    let server = start_telling("--size 64M --memory 8M --store STORE --store-size 4M");
+    let (mut client, mut reader) = (server.client(true), server.client(false));
+    let (mut random, mut kept) = (random(1), Vec::new());
+    let outcome = loop {
+        let mut piece = vec![0; 16 * BLOCK_BYTES];
+        piece.chunks_mut(2).for_each(|pair| pair[0] = random.u8(..));
+        let at = (kept.len() * piece.len()) as u64;
+        if let Err(error) = client.write(at, &piece).expect("served") {
+            break error;
+        }
+        kept.push(piece);
+        let back = random.usize(..kept.len());
+        let found = reader.read((back * 16 * BLOCK_BYTES) as u64, 16 * BLOCK_BYTES as u32);
+        assert_eq!(found.expect("served").as_ref(), Ok(&kept[back]));
+    };
+    assert_eq!(outcome, ENOSPC);
+    let slowed = server.figure("throttled_writes");
+    assert!(slowed > 4, "{slowed} of {} pieces slowed", kept.len());
+    let told = || {
+        let said = std::fs::read_to_string(server.socket().with_file_name("said")).expect("there");
+        said.lines().filter(|line| line.contains("space runs short")).count()
+    };
+    let since = Instant::now();
+    while told() == 0 {
+        assert!(since.elapsed() < Duration::from_secs(60), "nobody is told");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let figures =
+        || String::from_utf8(server.control("status --prometheus").stdout).expect("UTF-8");
+    let slowed = format!("zpager_device_throttled_writes_total {slowed}\n");
+    assert!(figures().contains("zpager_device_is_short 1\n") && figures().contains(&slowed));
+    assert!(server.control("set memory=16M").status.success());
+    assert!(figures().contains("zpager_device_is_short 0\n"), "{}", figures());
+    assert_eq!(client.write(60 * MIB, &kept[0]).expect("served"), Ok(()), "there is room again");
+    for (at, piece) in kept.iter().enumerate() {
+        let found = reader.read((at * piece.len()) as u64, piece.len() as u32);
+        assert_eq!(found.expect("served").as_ref(), Ok(piece), "{at}");
+    }
+    assert_eq!(told(), 1, "told more than once");
+    client.leave().expect("let go");
+}
+
+/// Requests of one client, many at a time: answers that wait are not lost, and those behind them come.
+#[test]
+fn answers_that_wait_are_given() {
+    const WRITES: u64 = 300;
+    let server = Server::start("--size 64M --memory 8M --store none");
+    let (mut client, mut random) = (server.client(false), random(1));
+    let mut block = vec![0; BLOCK_BYTES];
+    let mut at = 0;
+    while server.figure("throttled_writes") == 0 {
+        for _ in 0..16 {
+            block.iter_mut().for_each(|byte| *byte = random.u8(..));
+            assert_eq!(client.write(at, &block).expect("served"), Ok(()));
+            at += BLOCK_BYTES as u64;
+        }
+    }
+    // More at a time than may wait, each of them small; and behind each a read of what it wrote.
+    let mut sent = Vec::new();
+    for number in 0..WRITES {
+        let place = at + number * BLOCK_BYTES as u64;
+        let small = [vec![number as u8 | 1; 8], vec![0; BLOCK_BYTES - 8]].concat();
+        sent.extend(Client::header(1, 2 * number, place, BLOCK_BYTES as u32));
+        sent.extend(small);
+        sent.extend(Client::header(0, 2 * number + 1, place, 8));
+    }
+    let mut stream = UnixStream::connect(server.socket()).expect("a server");
+    stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a limit");
+    let mut raw = Client::greet(Box::new(stream.try_clone().expect("a descriptor")), false);
+    let raw = raw.as_mut().expect("let in");
+    std::thread::scope(|scope| {
+        scope.spawn(|| raw.send(&sent).expect("sent"));
+        let mut answered = HashSet::new();
+        for _ in 0..2 * WRITES {
+            let mut head = [0; 16];
+            stream.read_exact(&mut head).expect("an answer");
+            let cookie = u64::from_be_bytes(head[8..].try_into().expect("8"));
+            assert_eq!(head[4..8], [0; 4], "an error");
+            if cookie % 2 == 1 {
+                let mut data = [0; 8];
+                stream.read_exact(&mut data).expect("data");
+                assert_eq!(data, [(cookie / 2) as u8 | 1; 8]);
+            }
+            assert!(answered.insert(cookie), "answered twice");
+        }
+    });
+    assert!(server.figure("throttled_writes") > WRITES / 2);
+}
+
 #[test]
 fn zeros_cost_nothing() {
     let server = Server::start("--size 1G --memory 8M --store none");

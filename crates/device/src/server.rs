@@ -158,7 +158,7 @@ pub fn serve(
     start_control(&server, &control.listener).map_err(|error| format!("a thread: {error}"))?;
     ready(&address);
     tell_ready();
-    accept_clients(&server, &door, &signals);
+    accept_clients(&server, &door, &signals, warn);
     server.connections.end_all(END_MAX);
     Ok(())
 }
@@ -309,8 +309,9 @@ impl Client {
     }
 }
 
-/// Lets clients in until the server is to end.
-fn accept_clients(server: &Arc<Server>, door: &Door, signals: &OwnedFd) {
+/// Lets clients in until the server is to end, and tells meanwhile when space runs short.
+fn accept_clients(server: &Arc<Server>, door: &Door, signals: &OwnedFd, warn: Warnings<'_>) {
+    let mut told = 0;
     for number in 0.. {
         let descriptors = [door.descriptor(), signals.as_fd(), server.end.as_fd()];
         let mut ready = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -321,6 +322,13 @@ fn accept_clients(server: &Arc<Server>, door: &Door, signals: &OwnedFd) {
             return;
         }
         server.connections.end_slow();
+        let shortages = server.device.shortages();
+        if mem::replace(&mut told, shortages) < shortages {
+            warn(
+                "space runs short: less than an eighth of memory and store is left, and writes are \
+                 delayed: free something or give it more (zpager device set memory=SIZE)",
+            );
+        }
         if !is_client {
             continue;
         }

@@ -5,6 +5,7 @@
 //! A client may send anything. What it sends is read into buffers of fixed length, lengths are
 //! checked before they are used, and what cannot be answered ends its connection alone.
 
+mod late;
 mod negotiation;
 mod request;
 mod session;
@@ -13,9 +14,10 @@ mod stream;
 pub use negotiation::Export;
 pub use request::{Command, ErrorNumber, Malformed, REQUEST_BYTES, Request};
 pub use session::{Ended, serve_client};
+pub use stream::Socket;
 
 /// RAM of a connection's stream and of its thread.
-pub(crate) const BUFFERS_BYTES: usize = stream::BUFFERS_BYTES + THREAD_BYTES;
+pub(crate) const BUFFERS_BYTES: usize = stream::BUFFERS_BYTES + late::BYTES + THREAD_BYTES;
 
 /// What is touched of a thread's stack, about.
 const THREAD_BYTES: usize = 32 << 10;
