@@ -91,6 +91,19 @@ fn bad_input_is_told_in_one_line() {
 }
 
 #[test]
+fn without_the_kernels_driver_there_is_no_ublk_device() {
+    if Path::new("/dev/ublk-control").exists() {
+        return println!("skipped: the kernel has the ublk driver");
+    }
+    let directory = private();
+    for number in ["", " 7"] {
+        let flags = format!("--size 64M --memory 8M --store none --quiet --ublk{number}");
+        expect_refused(&serve(directory.path(), &flags), "ublk_drv");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("there").count(), 0);
+}
+
+#[test]
 fn a_second_server_does_not_touch_the_first() {
     let server = Server::start("--size 16M --memory 8M --store none");
     let directory = server.socket().parent().expect("one").to_owned();

@@ -7,8 +7,8 @@
 //!
 //! [`Device`] holds the blocks and keeps to its memory; nothing outlives the server, as it is a device
 //! to swap to. [`CleanCache`] has compressed copies of blocks that are on a disk. Either is a
-//! [`Target`]. [`nbd`] speaks with one client; [`serve`] has a thread for each of several, and a control
-//! socket ([`control`]) beside the device's own.
+//! [`Target`]. [`nbd`] speaks with one client; [`serve`] has a thread for each of several, or one for each
+//! queue of the kernel's ublk driver, and a control socket ([`control`]) beside the device's own.
 
 mod activation;
 mod clean;
@@ -17,6 +17,7 @@ pub mod control;
 mod device;
 mod disk;
 mod kept;
+mod late;
 pub mod nbd;
 mod server;
 mod shortage;
@@ -25,6 +26,7 @@ mod space;
 mod statistics;
 mod swap_file;
 mod target;
+mod ublk;
 mod worker;
 mod writers;
 

@@ -45,7 +45,10 @@ pub(super) fn check(
     if arguments.export.len() > EXPORT_BYTES_MAX {
         return Err(Failure::own(format!("--export: longer than {EXPORT_BYTES_MAX} bytes")));
     }
-    let (listen, socket) = check_place(arguments.listen.as_deref(), arguments.place)?;
+    let (listen, socket) = match &arguments.ublk {
+        Some(number) => (check_ublk(number)?, super::socket(arguments.place)?),
+        None => check_place(arguments.listen.as_deref(), arguments.place)?,
+    };
     let (behind, size_bytes) = match (&arguments.clean_cache, size_bytes) {
         (Some(name), _) => {
             let (disk, size_bytes) = disk::open(name)?;
@@ -138,6 +141,16 @@ fn check_place(listen: Option<&str>, place: PlaceArguments) -> Result<(Listen, P
     }
 }
 
+fn check_ublk(text: &str) -> Result<Listen, Failure> {
+    let number = match text {
+        "" => None,
+        text => Some(text.parse::<u16>().map_err(|_| {
+            Failure::own(format!("--ublk {text}: not the number of a device: give 0, say, or none"))
+        })?),
+    };
+    Ok(Listen::Ublk(number.map(u32::from)))
+}
+
 fn check_listen(text: &str) -> Result<Listen, Failure> {
     let wrong = |why| Failure::own(format!("--listen {text}: {why}, such as 127.0.0.1:10809"));
     let address: SocketAddr =
@@ -201,6 +214,8 @@ mod tests {
             ("serve --size 1G --memory 64M --listen 10809", "127.0.0.1:10809"),
             ("serve --size 1G --memory 64M --listen 0.0.0.0:10809", "loopback"),
             ("serve --size 1G --memory 64M --listen [::]:10809", "loopback"),
+            ("serve --size 1G --memory 64M --ublk b --store none --socket /s", "--ublk b"),
+            ("serve --size 1G --memory 64M --ublk --listen 127.0.0.1:0", "--listen"),
             ("serve --size 1G --memory 64M --store none", "--socket PATH"),
             ("serve --clean-cache /nowhere/at/all --memory 64M --socket /s", "/nowhere/at/all"),
             ("serve --clean-cache /tmp --memory 64M --socket /s", "neither"),

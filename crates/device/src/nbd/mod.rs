@@ -5,7 +5,6 @@
 //! A client may send anything. What it sends is read into buffers of fixed length, lengths are
 //! checked before they are used, and what cannot be answered ends its connection alone.
 
-mod late;
 mod negotiation;
 mod request;
 mod session;
@@ -17,7 +16,7 @@ pub use session::{Ended, serve_client};
 pub use stream::Socket;
 
 /// RAM of a connection's stream and of its thread.
-pub(crate) const BUFFERS_BYTES: usize = stream::BUFFERS_BYTES + late::BYTES + THREAD_BYTES;
+pub(crate) const BUFFERS_BYTES: usize = stream::BUFFERS_BYTES + crate::late::BYTES + THREAD_BYTES;
 
 /// What is touched of a thread's stack, about.
 const THREAD_BYTES: usize = 32 << 10;

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Instant;
 
 use super::REQUEST_DATA_BYTES_MAX;
-use super::late::Late;
 use super::negotiation::{Agreed, Export, negotiate};
 use super::request::{Command, ErrorNumber, REQUEST_BYTES, Request};
 use super::stream::{Socket, Stream};
+use crate::late::Late;
 use crate::target::{Refused, Target};
 use crate::worker::Worker;
 

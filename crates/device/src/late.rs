@@ -13,35 +13,35 @@ use std::time::{Duration, Instant};
 const WAITING_MAX: usize = 256;
 
 /// RAM of them.
-pub(super) const BYTES: usize = WAITING_MAX * size_of::<(Instant, u64)>();
+pub(crate) const BYTES: usize = WAITING_MAX * size_of::<(Instant, u64)>();
 
 /// The cookies of writes that were done and not answered, each with when it is to be.
 #[derive(Debug)]
-pub(super) struct Late(VecDeque<(Instant, u64)>);
+pub(crate) struct Late(VecDeque<(Instant, u64)>);
 
 impl Late {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Late(VecDeque::with_capacity(WAITING_MAX))
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.0.len() == WAITING_MAX
     }
 
     /// Has an answer wait; there is a place for it.
-    pub(super) fn push(&mut self, now: Instant, pause: Duration, cookie: u64) {
+    pub(crate) fn push(&mut self, now: Instant, pause: Duration, cookie: u64) {
         debug_assert!(!self.is_full());
         let from = self.0.back().map_or(now, |&(due, _)| due.max(now));
         self.0.push_back((from + pause, cookie));
     }
 
     /// How long the first has to wait.
-    pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
         self.0.front().map(|&(due, _)| due.saturating_duration_since(now))
     }
 
     /// The first.
-    pub(super) fn pop(&mut self) -> Option<u64> {
+    pub(crate) fn pop(&mut self) -> Option<u64> {
         self.0.pop_front().map(|(_, cookie)| cookie)
     }
 }
