@@ -5,17 +5,20 @@
 #              in TRACES, if that is given, and not recorded again
 # make guest-test a machine of Debian's own kernel, emulated, that swaps to zpager's device, and what
 #              goes wrong then
-# make install the command at $(PREFIX)/bin/zpager, and zpager-swap beside it
+# make install the command at $(PREFIX)/bin/zpager, zpager-swap beside it, and systemd's units in
+#              $(PREFIX)/lib/systemd/system; below $(DESTDIR), if that is given
+# make install-files the same of what was built before
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
 ZPAGER = target/release/zpager
+UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
 
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 10
 
 .PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke reproduce guest-test \
-	install packages
+	install install-files packages
 
 build:
 	$(CARGO) build --release --locked
@@ -60,5 +63,13 @@ guest-test: build
 	python3 scripts/guest $(ZPAGER) target/guest
 
 install: build
+	$(MAKE) --no-print-directory install-files
+
+install-files:
 	install -D -m 755 $(ZPAGER) $(DESTDIR)$(PREFIX)/bin/zpager
 	install -D -m 755 scripts/zpager-swap $(DESTDIR)$(PREFIX)/bin/zpager-swap
+	install -d $(UNITS)
+	for unit in zpager-device.service zpager-device.socket zpager-swap.service; do \
+		sed 's,@BINDIR@,$(PREFIX)/bin,' scripts/systemd/$$unit >$(UNITS)/$$unit && \
+			chmod 644 $(UNITS)/$$unit || exit 1; \
+	done

@@ -5,10 +5,11 @@
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
+use std::time::Duration;
 use std::mem::ManuallyDrop;
 
 use libfuzzer_sys::fuzz_target;
-use zpager_device::nbd::{Command, Export, REQUEST_BYTES, Request, serve_client};
+use zpager_device::nbd::{Command, Export, REQUEST_BYTES, Request, Socket, serve_client};
 use zpager_device::{Device, Setup, Target, Worker};
 use zpager_policy::{DesignId, Settings};
 use zpager_pool::Heap;
@@ -39,6 +40,15 @@ impl Write for Script<'_> {
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Socket for &mut Script<'_> {
+    fn wait(&self, limit: Duration) -> bool {
+        if self.sent.is_empty() {
+            std::thread::sleep(limit);
+        }
+        !self.sent.is_empty()
     }
 }
 

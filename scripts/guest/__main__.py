@@ -16,6 +16,7 @@ import image
 import kernel
 import machine
 import programs
+import ublk
 from missing import Missing
 
 GUEST_MIB = 112
@@ -43,7 +44,7 @@ def test(folder, zpager):
     built = Built(folder, zpager, inputs)
     say(f"guest: {built.kernel.version}, {GUEST_MIB} MiB")
     with machine.Machine(built, GUEST_MIB) as guest:
-        for case in faults.CASES:
+        for case in (*faults.CASES, ublk.ublk):
             began = time.monotonic()
             said = case(guest, named)
             say(f"guest: {case.__name__}: ok, {time.monotonic() - began:.0f} s: {said}")

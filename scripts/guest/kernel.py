@@ -1,7 +1,8 @@
 """Debian's kernel: its package is fetched and unpacked, and never installed.
 
 What it would spend seconds on in an emulated processor is done beforehand: the kernel is decompressed,
-and the modules' signatures, which are those of the package, are left out.
+where it is compressed by xz, and so are the modules, whose signatures, which are those of the package,
+are left out. A module that is not in the package is part of the kernel, or there is no such thing.
 """
 
 import lzma
@@ -19,6 +20,8 @@ SIGNATURE_END = b"~Module signature appended~\n"
 SIGNATURE_HEAD_BYTES = 12
 MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "nbd")
 
+MODULES_IF_THERE = ("ublk_drv",)
+
 
 class Kernel:
     """An unpacked kernel package."""
@@ -30,13 +33,13 @@ class Kernel:
         if not self.image.exists():
             self.image.write_bytes(decompress(compressed.read_bytes()))
         self.modules = folder / "lib/modules" / self.version
-        self.paths = {path.stem: path for path in self.modules.rglob("*.ko")}
+        self.paths = {path.name.partition(".")[0]: path for path in self.modules.rglob("*.ko*")}
 
     def closure(self, names=MODULES):
         """The modules and what they depend on, each behind what it needs."""
         ordered = {}
-        for name in names:
-            needed = re.search(rb"\0depends=([^\0]*)\0", self.paths[name].read_bytes())
+        for name in (name for name in names if name in self.paths):
+            needed = re.search(rb"\0depends=([^\0]*)\0", read(self.paths[name]))
             needed = [one for one in needed[1].decode().split(",") if one]
             ordered.update(self.closure(needed))
             ordered[name] = needed
@@ -45,11 +48,11 @@ class Kernel:
     def copy_modules(self, root):
         """Puts the modules below `root`, where modprobe finds them."""
         folder = root / "lib/modules" / self.version
-        ordered = self.closure()
+        ordered = self.closure((*MODULES, *MODULES_IF_THERE))
         lines = []
         for name, needed in ordered.items():
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{name}.ko").write_bytes(unsigned(self.paths[name].read_bytes()))
+            (folder / f"{name}.ko").write_bytes(unsigned(read(self.paths[name])))
             # modprobe wants all that a module needs, the nearest first.
             below = reversed([one for one in self.closure(needed)])
             lines.append(f"{name}.ko:" + "".join(f" {one}.ko" for one in below))
@@ -60,8 +63,14 @@ def decompress(image):
     """The kernel proper out of what boot loaders take."""
     start = image.find(XZ_MAGIC)
     if start < 0:
-        raise Missing("the kernel is not compressed by xz")
+        return image
     return lzma.LZMADecompressor().decompress(image[start:])
+
+
+def read(module):
+    """A module's bytes."""
+    data = module.read_bytes()
+    return lzma.decompress(data) if module.suffix == ".xz" else data
 
 
 def unsigned(module):

@@ -6,6 +6,7 @@
 use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -49,13 +50,22 @@ impl Server {
     /// # Panics
     /// As [`Self::start`].
     pub fn start_in(directory: TempDir, flags: &str) -> Server {
+        let mut command = Command::new(places::zpager());
+        command.args(["device", "serve", "--quiet"]).stdin(Stdio::null());
+        Self::start_command(directory, command, flags)
+    }
+
+    /// The same by a command that takes these flags, the socket among them.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub fn start_command(directory: TempDir, mut command: Command, flags: &str) -> Server {
         let store = directory.path().join("store");
         std::fs::create_dir_all(&store).expect("a directory for the store");
         let flags = flags.replace("STORE", store.to_str().expect("UTF-8"));
-        let mut command = Command::new(places::zpager());
-        command.args(["device", "serve", "--quiet"]).args(flags.split_whitespace());
+        command.args(flags.split_whitespace());
         command.arg("--socket").arg(directory.path().join("socket"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stdout(Stdio::piped());
         let mut child = command.spawn().expect("zpager starts");
         let mut greeting = String::new();
         let out = child.stdout.take().expect("a pipe");
@@ -172,6 +182,17 @@ pub fn private() -> TempDir {
     let mode = Permissions::from_mode(0o700);
     std::fs::set_permissions(directory.path(), mode).expect("its owner may");
     directory
+}
+
+/// A `zpager device serve` that is handed this socket as a service manager does, as descriptor 3 of
+/// `descriptors`.
+pub fn activated(socket: OwnedFd, descriptors: usize) -> Command {
+    let mut command = Command::new("sh");
+    // The number of the process is known to itself alone.
+    command.args(["-c", r#"LISTEN_PID=$$ exec "$0" device serve --quiet "$@" 3<&0 </dev/null"#]);
+    command.arg(places::zpager()).env("LISTEN_FDS", descriptors.to_string());
+    command.stdin(Stdio::from(socket));
+    command
 }
 
 /// Does `zpager device WORDS --socket SOCKET`.

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use zpager_seed::{Random, random};
-use zpager_tests::nbd::{Client, Server, control, private};
+use zpager_tests::nbd::{Client, Server, activated, control, private};
 use zpager_tests::packages::program;
 use zpager_tests::places;
 use zpager_tests::places::open_files_in;
@@ -90,6 +91,19 @@ fn bad_input_is_told_in_one_line() {
 }
 
 #[test]
+fn without_the_kernels_driver_there_is_no_ublk_device() {
+    if Path::new("/dev/ublk-control").exists() {
+        return println!("skipped: the kernel has the ublk driver");
+    }
+    let directory = private();
+    for number in ["", " 7"] {
+        let flags = format!("--size 64M --memory 8M --store none --quiet --ublk{number}");
+        expect_refused(&serve(directory.path(), &flags), "ublk_drv");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("there").count(), 0);
+}
+
+#[test]
 fn a_second_server_does_not_touch_the_first() {
     let server = Server::start("--size 16M --memory 8M --store none");
     let directory = server.socket().parent().expect("one").to_owned();
@@ -122,6 +136,111 @@ fn an_address_or_a_place_that_others_have_is_refused() {
     std::fs::set_permissions(other.path(), PermissionsExt::from_mode(0o755)).expect("its mode");
     expect_refused(&serve(other.path(), "--size 16M --memory 8M --store none"), "0700");
     assert_eq!(std::fs::read_dir(other.path()).expect("there").count(), 0);
+}
+
+/// As with systemd: the client comes before the server, and the socket outlives it.
+#[test]
+fn a_socket_that_is_handed_over_is_served_and_stays() {
+    let directory = private();
+    let listener = UnixListener::bind(directory.path().join("socket")).expect("free");
+    let told = UnixDatagram::bind(directory.path().join("told")).expect("free");
+    told.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    let flags = "--size 16M --memory 8M --store none";
+    let mut directory = Some(directory);
+    for turn in 0..2 {
+        let directory_now = directory.take().expect("one");
+        let early = UnixStream::connect(directory_now.path().join("socket")).expect("it listens");
+        let mut command = activated(listener.try_clone().expect("a descriptor").into(), 1);
+        command.env("NOTIFY_SOCKET", directory_now.path().join("told"));
+        let mut server = Server::start_command(directory_now, command, flags);
+        let mut line = [0; 64];
+        let bytes = told.recv(&mut line).expect("told that it serves");
+        assert_eq!(&line[..bytes], b"READY=1\n");
+        let mut client = Client::greet(Box::new(early), true).expect("let in");
+        assert_eq!(client.read(0, 4).expect("served"), Ok(vec![0; 4]), "turn {turn}");
+        assert_eq!(client.write(0, b"kept").expect("served"), Ok(()));
+        assert_eq!(server.client(false).read(0, 4).expect("served"), Ok(b"kept".to_vec()));
+        assert!(server.control("stop --force").status.success());
+        assert!(server.wait(), "a clean end");
+        assert!(server.socket().exists(), "the socket is not the server's");
+        directory = Some(server.kill());
+    }
+}
+
+#[test]
+fn an_address_that_is_handed_over_is_served() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("one");
+    let command = activated(listener.into(), 1);
+    let server = Server::start_command(private(), command, "--size 16M --memory 8M --store none");
+    assert!(server.greeting.ends_with(&format!("nbd://{address}")), "{}", server.greeting);
+    let stream = TcpStream::connect(address).expect("a server");
+    let mut client = Client::greet(Box::new(stream), true).expect("let in");
+    assert_eq!(client.write(0, &[7; 5000]).expect("served"), Ok(()));
+    assert_eq!(client.read(0, 5000).expect("served"), Ok(vec![7; 5000]));
+    assert!(server.control("status").status.success());
+}
+
+#[test]
+fn what_cannot_be_served_is_not_taken_over() {
+    let directory = private();
+    let here = directory.path().join("socket");
+    let unix = || {
+        let _ = std::fs::remove_file(&here);
+        OwnedFd::from(UnixListener::bind(&here).expect("free"))
+    };
+    let open = TcpListener::bind("0.0.0.0:0").expect("a port");
+    let file = std::fs::File::open("/dev/null").expect("there");
+    let table: [(OwnedFd, usize, &str, &str); 5] = [
+        (unix(), 2, "socket", "LISTEN_FDS=2"),
+        (unix(), 1, "other", "--socket"),
+        (unix(), 1, "socket --listen 127.0.0.1:0", "--listen"),
+        (open.into(), 1, "socket", "loopback"),
+        (file.into(), 1, "socket", "listens"),
+    ];
+    for (socket, descriptors, place, word) in table {
+        let place = format!("{}/{place}", directory.path().display());
+        let flags = format!("--size 16M --memory 8M --store none --socket {place}");
+        let mut command = activated(socket, descriptors);
+        expect_refused(&command.args(flags.split(' ')).output().expect("it starts"), word);
+    }
+    std::fs::remove_file(&here).expect("the last socket");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("there").count(), 0);
+}
+
+/// Installs what there is, without building it, for `prefix`; gives where the units are.
+fn install(destination: &str, prefix: &Path) -> PathBuf {
+    let mut make = Command::new("make");
+    make.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).arg("install-files");
+    make.arg(format!("ZPAGER={}", places::zpager().display()));
+    make.arg(format!("DESTDIR={destination}")).arg(format!("PREFIX={}", prefix.display()));
+    succeed(&mut make);
+    PathBuf::from(format!("{destination}{}/lib/systemd/system", prefix.display()))
+}
+
+#[test]
+fn the_units_are_sound_and_name_what_is_installed() {
+    let directory = places::scratch();
+    let root = directory.path().to_str().expect("UTF-8");
+    let units = install(root, Path::new("/opt/z"));
+    for unit in ["zpager-device.service", "zpager-swap.service"] {
+        let text = std::fs::read_to_string(units.join(unit)).expect("installed");
+        assert!(text.contains("ExecStart=/opt/z/bin/zpager"), "{unit}: {text}");
+        assert!(!text.contains('@') && !text.contains(root), "{unit}: {text}");
+    }
+    for program in ["zpager", "zpager-swap"] {
+        let found = directory.path().join("opt/z/bin").join(program).metadata();
+        assert_eq!(found.expect("installed").permissions().mode() & 0o777, 0o755);
+    }
+    let Some(analyze) = program("systemd-analyze", "systemd") else { return };
+    let units = install("", &directory.path().join("usr"));
+    let mut verify = Command::new(analyze);
+    verify.args(["verify", "--man=no", "--recursive-errors=no"]);
+    for unit in std::fs::read_dir(units).expect("installed") {
+        verify.arg(unit.expect("an entry").path());
+    }
+    let said = succeed(&mut verify);
+    assert_eq!(said.lines().count(), 1, "it finds something: {said}");
 }
 
 #[test]
@@ -352,6 +471,107 @@ fn a_full_device_loses_nothing_and_trim_makes_room() {
     assert_eq!(client.trim(0, (64 * MIB) as u32).expect("served"), Ok(()));
     assert_eq!(server.figure("blocks"), 0);
     assert!(server.figure("pool_bytes") < MIB / 4);
+}
+
+/// A server that tells what is not as it should be, in the file `said` beside its socket.
+fn start_telling(flags: &str) -> Server {
+    let directory = private();
+    let said = std::fs::File::create(directory.path().join("said")).expect("a file");
+    let mut command = Command::new(places::zpager());
+    command.args(["device", "serve"]).stdin(Stdio::null()).stderr(said);
+    Server::start_command(directory, command, flags)
+}
+
+/// Of two clients one fills the device; the other one reads all the time.
+#[test]
+fn a_device_that_runs_short_says_so_and_slows_who_writes() {
+    let server = start_telling("--size 64M --memory 8M --store STORE --store-size 4M");
+    let (mut client, mut reader) = (server.client(true), server.client(false));
+    let (mut random, mut kept) = (random(1), Vec::new());
+    let outcome = loop {
+        let mut piece = vec![0; 16 * BLOCK_BYTES];
+        piece.chunks_mut(2).for_each(|pair| pair[0] = random.u8(..));
+        let at = (kept.len() * piece.len()) as u64;
+        if let Err(error) = client.write(at, &piece).expect("served") {
+            break error;
+        }
+        kept.push(piece);
+        let back = random.usize(..kept.len());
+        let found = reader.read((back * 16 * BLOCK_BYTES) as u64, 16 * BLOCK_BYTES as u32);
+        assert_eq!(found.expect("served").as_ref(), Ok(&kept[back]));
+    };
+    assert_eq!(outcome, ENOSPC);
+    let slowed = server.figure("throttled_writes");
+    assert!(slowed > 4, "{slowed} of {} pieces slowed", kept.len());
+    let told = || {
+        let said = std::fs::read_to_string(server.socket().with_file_name("said")).expect("there");
+        said.lines().filter(|line| line.contains("space runs short")).count()
+    };
+    let since = Instant::now();
+    while told() == 0 {
+        assert!(since.elapsed() < Duration::from_secs(60), "nobody is told");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let figures =
+        || String::from_utf8(server.control("status --prometheus").stdout).expect("UTF-8");
+    let slowed = format!("zpager_device_throttled_writes_total {slowed}\n");
+    assert!(figures().contains("zpager_device_is_short 1\n") && figures().contains(&slowed));
+    assert!(server.control("set memory=16M").status.success());
+    assert!(figures().contains("zpager_device_is_short 0\n"), "{}", figures());
+    assert_eq!(client.write(60 * MIB, &kept[0]).expect("served"), Ok(()), "there is room again");
+    for (at, piece) in kept.iter().enumerate() {
+        let found = reader.read((at * piece.len()) as u64, piece.len() as u32);
+        assert_eq!(found.expect("served").as_ref(), Ok(piece), "{at}");
+    }
+    assert_eq!(told(), 1, "told more than once");
+    client.leave().expect("let go");
+}
+
+/// Requests of one client, many at a time: answers that wait are not lost, and those behind them come.
+#[test]
+fn answers_that_wait_are_given() {
+    const WRITES: u64 = 300;
+    let server = Server::start("--size 64M --memory 8M --store none");
+    let (mut client, mut random) = (server.client(false), random(1));
+    let mut block = vec![0; BLOCK_BYTES];
+    let mut at = 0;
+    while server.figure("throttled_writes") == 0 {
+        for _ in 0..16 {
+            block.iter_mut().for_each(|byte| *byte = random.u8(..));
+            assert_eq!(client.write(at, &block).expect("served"), Ok(()));
+            at += BLOCK_BYTES as u64;
+        }
+    }
+    // More at a time than may wait, each of them small; and behind each a read of what it wrote.
+    let mut sent = Vec::new();
+    for number in 0..WRITES {
+        let place = at + number * BLOCK_BYTES as u64;
+        let small = [vec![number as u8 | 1; 8], vec![0; BLOCK_BYTES - 8]].concat();
+        sent.extend(Client::header(1, 2 * number, place, BLOCK_BYTES as u32));
+        sent.extend(small);
+        sent.extend(Client::header(0, 2 * number + 1, place, 8));
+    }
+    let mut stream = UnixStream::connect(server.socket()).expect("a server");
+    stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a limit");
+    let mut raw = Client::greet(Box::new(stream.try_clone().expect("a descriptor")), false);
+    let raw = raw.as_mut().expect("let in");
+    std::thread::scope(|scope| {
+        scope.spawn(|| raw.send(&sent).expect("sent"));
+        let mut answered = HashSet::new();
+        for _ in 0..2 * WRITES {
+            let mut head = [0; 16];
+            stream.read_exact(&mut head).expect("an answer");
+            let cookie = u64::from_be_bytes(head[8..].try_into().expect("8"));
+            assert_eq!(head[4..8], [0; 4], "an error");
+            if cookie % 2 == 1 {
+                let mut data = [0; 8];
+                stream.read_exact(&mut data).expect("data");
+                assert_eq!(data, [(cookie / 2) as u8 | 1; 8]);
+            }
+            assert!(answered.insert(cookie), "answered twice");
+        }
+    });
+    assert!(server.figure("throttled_writes") > WRITES / 2);
 }
 
 #[test]

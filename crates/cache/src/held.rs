@@ -138,6 +138,11 @@ impl<S: Space> Held<S> {
         self.noted.note(cluster, records);
     }
 
+    /// What all of them take.
+    pub(crate) fn all_bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Records held of all clusters.
     pub(crate) fn all_records(&self) -> usize {
         self.records

@@ -272,6 +272,16 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
 
+    /// Be a block device of the kernel's ublk driver, /dev/ublkbID, instead of listening anywhere
+    #[arg(
+        long,
+        value_name = "ID",
+        num_args = 0..=1,
+        default_missing_value = "",
+        conflicts_with_all = ["listen", "export"]
+    )]
+    pub(crate) ublk: Option<String>,
+
     /// The name by which clients may ask for the device
     #[arg(long, value_name = "NAME", default_value = "zpager")]
     pub(crate) export: String,

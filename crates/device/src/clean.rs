@@ -373,6 +373,9 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
             same_filled_blocks: 0,
             has_store: false,
             compresses_clean: shared.compresses(),
+            // The disk has room for every block.
+            free_bytes: self.size_bytes,
+            is_short: false,
             connections: shared.connections as u64,
             codec: self.coding.codec().name().to_owned(),
             counters: shared.counters,

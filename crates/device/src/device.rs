@@ -30,6 +30,7 @@ use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 
 use crate::nbd::BUFFERS_BYTES;
+use crate::shortage::{Room, Shortage};
 use crate::statistics::{Counters, Status};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BLOCKS, Worker};
@@ -86,14 +87,17 @@ struct Shared<M: SpaceSource, B> {
     /// Blocks that are not zero.
     blocks: u64,
     counters: Counters,
-    has_store: bool,
+    /// What the store may hold; 0 where there is none.
+    store_bytes: u64,
+    size_bytes: u64,
+    shortage: Shortage,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
     /// A device of zeros. `None` when `source` has no room.
     pub fn new(source: M, setup: &Setup, store: Option<Store<B>>) -> Option<Self> {
         let design = Design::new(&setup.settings, setup.memory_bytes as usize);
-        let has_store = store.is_some();
+        let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
         Some(Device {
             size_bytes: setup.size_bytes,
             memory_bytes_max: setup.memory_bytes_max,
@@ -106,7 +110,9 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
                 connection_bytes: Worker::held_bytes(design.codec) + BUFFERS_BYTES,
                 blocks: 0,
                 counters: Counters::default(),
-                has_store,
+                store_bytes: (clusters * CLUSTER_BYTES) as u64,
+                size_bytes: setup.size_bytes,
+                shortage: Shortage::default(),
             }),
         })
     }
@@ -195,6 +201,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             worker.encode(at);
         }
         let mut shared = self.lock();
+        let taken_bytes = shared.taken_bytes();
         shared.counters.writes += 1;
         shared.counters.written_bytes += bytes as u64;
         let mut outcome = Ok(());
@@ -215,6 +222,10 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         let departed = shared.engine.departed();
         shared.note(&departed);
         shared.give_up();
+        shared.watch();
+        if shared.taken_bytes() > taken_bytes && outcome.is_ok() {
+            shared.slow(worker);
+        }
         outcome
     }
 
@@ -230,7 +241,9 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             shared.counters.freed_blocks += forgotten;
             at = next;
         }
-        self.lock().counters.trims += 1;
+        let mut shared = self.lock();
+        shared.counters.trims += 1;
+        shared.watch();
         Ok(())
     }
 
@@ -267,6 +280,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             let mut shared = self.lock();
             if shared.fits(RESERVE_BYTES) {
                 shared.give_up();
+                shared.watch();
                 drop(shared);
                 return match self.keep_more() {
                     true => Ok(()),
@@ -287,6 +301,10 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         Err(format!("memory={memory_bytes}: it cannot be made so small now"))
     }
 
+    fn shortages(&self) -> u64 {
+        self.lock().shortage.times
+    }
+
     fn status(&self) -> Status {
         let shared = self.lock();
         let cache = &shared.engine.cache;
@@ -303,8 +321,10 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             incompressible_blocks: (cache.raw_bytes() / PAGE_BYTES) as u64,
             spilled_blocks: spilled_pages,
             same_filled_blocks: shared.blocks.saturating_sub(pooled_pages + spilled_pages),
-            has_store: shared.has_store,
+            has_store: shared.store_bytes > 0,
             compresses_clean: false,
+            free_bytes: shared.room().left_bytes,
+            is_short: shared.shortage.is_short,
             connections: shared.connections as u64,
             codec: self.coding.codec().name().to_owned(),
             counters: shared.counters,
@@ -387,11 +407,44 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         }
     }
 
+    /// What is held, and what has to stay free besides `reserve_bytes` before there is room for a block.
+    fn claimed_bytes(&self, reserve_bytes: usize) -> u64 {
+        let back_bytes = if self.store_bytes > 0 { CLUSTER_BYTES } else { 0 };
+        (self.held_bytes() + GROWTH_BYTES + back_bytes + reserve_bytes) as u64
+    }
+
     /// Whether what one block may need fits, besides `reserve_bytes`.
     fn fits(&self, reserve_bytes: usize) -> bool {
-        let back_bytes = if self.has_store { CLUSTER_BYTES } else { 0 };
-        let margin_bytes = GROWTH_BYTES + back_bytes + reserve_bytes;
-        (self.held_bytes() + margin_bytes) as u64 <= self.memory_bytes
+        self.claimed_bytes(reserve_bytes) <= self.memory_bytes
+    }
+
+    /// What blocks take, of memory and of the store.
+    fn taken_bytes(&self) -> u64 {
+        let cache = &self.engine.cache;
+        cache.payload_bytes() as u64 + cache.spilled_bytes()
+    }
+
+    fn room(&self) -> Room {
+        let memory_bytes = self.memory_bytes.saturating_sub(self.claimed_bytes(RESERVE_BYTES));
+        let store_bytes = self.store_bytes.saturating_sub(self.engine.cache.spilled_bytes());
+        Room {
+            whole_bytes: self.memory_bytes + self.store_bytes,
+            left_bytes: memory_bytes + store_bytes,
+            wanted_bytes: self.size_bytes.saturating_sub(self.taken_bytes()),
+        }
+    }
+
+    /// Sees whether space runs short.
+    fn watch(&mut self) {
+        let room = self.room();
+        self.shortage.look(room);
+    }
+
+    /// Has the answer to a piece that took room wait, if space runs short.
+    fn slow(&mut self, worker: &mut Worker) {
+        let pause = self.shortage.pause(self.room());
+        self.counters.throttled_writes += u64::from(!pause.is_zero());
+        worker.add_pause(pause);
     }
 
     /// Has the oldest blocks leave for the store until it does.

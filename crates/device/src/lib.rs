@@ -7,29 +7,35 @@
 //!
 //! [`Device`] holds the blocks and keeps to its memory; nothing outlives the server, as it is a device
 //! to swap to. [`CleanCache`] has compressed copies of blocks that are on a disk. Either is a
-//! [`Target`]. [`nbd`] speaks with one client; [`serve`] has a thread for each of several, and a control
-//! socket ([`control`]) beside the device's own.
+//! [`Target`]. [`nbd`] speaks with one client; [`serve`] has a thread for each of several, or one for each
+//! queue of the kernel's ublk driver, and a control socket ([`control`]) beside the device's own.
 
+mod activation;
 mod clean;
 mod connections;
 pub mod control;
 mod device;
 mod disk;
 mod kept;
+mod late;
 pub mod nbd;
 mod server;
+mod shortage;
 mod sockets;
 mod space;
 mod statistics;
 mod swap_file;
 mod target;
+mod ublk;
 mod worker;
 mod writers;
 
+pub use activation::Passed;
 pub use clean::CleanCache;
 pub use device::{Device, MEMORY_BYTES_MIN, SIZE_BYTES_MAX, Setup};
 pub use disk::{Disk, DiskFile};
 pub use server::{Behind, Configuration, Listen, Warnings, serve};
+pub use shortage::PAUSE_MAX;
 pub use sockets::{control_path, default_socket};
 pub use space::Arena;
 pub use statistics::{Counters, Status};

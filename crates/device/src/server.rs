@@ -11,8 +11,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use zpager_cache::Store;
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Cipher, Clusters, Seal, Stores, row_bytes};
 
+use crate::activation::{Passed, tell_ready};
 use crate::clean::CleanCache;
 use crate::connections::Connections;
 use crate::control::{Command, Reply, answer_client};
@@ -32,6 +33,7 @@ use crate::sockets::{Directory, Listener, control_path};
 use crate::space::Arena;
 use crate::swap_file::{StoreParts, SwapFile};
 use crate::target::Target;
+use crate::ublk::{Control, Ublk, is_in_use};
 
 /// How often handshakes are looked after.
 const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -43,12 +45,16 @@ const END_MAX: Duration = Duration::from_secs(5);
 const STACK_BYTES: usize = 256 << 10;
 
 /// Where clients connect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Listen {
     /// At the Unix socket.
     Socket,
     /// At this address, which is a loopback one.
     Address(SocketAddr),
+    /// At a socket that somebody else made.
+    Passed(Passed),
+    /// Nowhere: it is a block device of the kernel's ublk driver, of this number or any.
+    Ublk(Option<u32>),
 }
 
 /// What lies behind a device.
@@ -84,7 +90,7 @@ pub struct Configuration {
 pub type Warnings<'a> = &'a mut dyn FnMut(&str);
 
 type Swap = Device<Arena, Stores<'static, SwapFile>>;
-type Served = Box<dyn Target + Send + Sync>;
+type Served = Arc<dyn Target + Send + Sync>;
 
 const NO_SPACE: &str = "no address space for the device's tables: allow more (ulimit -v)";
 
@@ -100,11 +106,27 @@ enum Door {
     Tcp(TcpListener),
 }
 
+/// How the device is reached, before there is one.
+enum Way {
+    /// At the Unix socket, which is made once there is.
+    Socket,
+    Door(Door),
+    Ublk(Box<Control>, Option<u32>),
+}
+
+/// The same once there is one.
+enum Front {
+    Door(Door),
+    Ublk(Ublk),
+}
+
 /// What all threads have.
 struct Server {
     device: Served,
     export: Export,
     connections: Connections,
+    /// The kernel's device, if it is one.
+    block_device: OnceLock<PathBuf>,
     /// Readable once the server is to end.
     end: OwnedFd,
 }
@@ -124,35 +146,64 @@ pub fn serve(
     let control = control_path(&socket);
     let directory = Directory::lock(&socket)?;
     directory.check(&control)?;
-    let tcp = match listen {
+    let way = match listen {
         Listen::Socket => {
             directory.check(&socket)?;
-            None
+            Way::Socket
         }
-        Listen::Address(address) => Some(
+        Listen::Address(address) => Way::Door(Door::Tcp(
             TcpListener::bind(address).map_err(|error| format!("--listen {address}: {error}"))?,
-        ),
+        )),
+        Listen::Passed(Passed::Unix(listener, _)) => {
+            Way::Door(Door::Unix(Listener::of_another(listener)))
+        }
+        Listen::Passed(Passed::Tcp(listener, _)) => Way::Door(Door::Tcp(listener)),
+        Listen::Ublk(number) => Way::Ublk(Box::new(Control::open()?), number),
     };
+    let has_cache = matches!(behind, Behind::Disk(_));
     let device: Served = match behind {
-        Behind::Stores { row, cipher } => Box::new(make_device(&setup, row, cipher)?),
-        Behind::Disk(disk) => Box::new(CleanCache::new(Arena, &setup, disk).ok_or(NO_SPACE)?),
+        Behind::Stores { row, cipher } => Arc::new(make_device(&setup, row, cipher)?),
+        Behind::Disk(disk) => Arc::new(CleanCache::new(Arena, &setup, disk).ok_or(NO_SPACE)?),
     };
     prepare(&*device, &setup, warn);
     let control = directory.listen(&control)?;
-    let door = match tcp {
-        Some(listener) => Door::Tcp(listener),
-        None => Door::Unix(directory.listen(&socket)?),
-    };
-    drop(directory);
-    let address = door.address(&socket);
     let export = Export { name: export, size_bytes: setup.size_bytes };
     let end = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| format!("eventfd: {error}"))?;
-    let server = Arc::new(Server { device, export, connections: Connections::default(), end });
+    let (connections, block_device) = (Connections::default(), OnceLock::new());
+    let server = Arc::new(Server { device, export, connections, block_device, end });
+    let front = match way {
+        Way::Socket => Front::Door(Door::Unix(directory.listen(&socket)?)),
+        Way::Door(door) => Front::Door(door),
+        Way::Ublk(control, number) => Front::Ublk(start_ublk(&server, control, number, has_cache)?),
+    };
+    drop(directory);
+    let (door, address) = match &front {
+        Front::Door(door) => (Some(door), door.address(&socket)),
+        Front::Ublk(ublk) => (None, ublk.path().display().to_string()),
+    };
     start_control(&server, &control.listener).map_err(|error| format!("a thread: {error}"))?;
     ready(&address);
-    accept_clients(&server, &door, &signals);
+    tell_ready();
+    accept_clients(&server, door, &signals, warn);
+    if let Front::Ublk(ublk) = front {
+        ublk.end();
+    }
     server.connections.end_all(END_MAX);
     Ok(())
+}
+
+/// Has the kernel make a block device; the server ends with it.
+fn start_ublk(
+    server: &Arc<Server>,
+    control: Box<Control>,
+    number: Option<u32>,
+    has_cache: bool,
+) -> Result<Ublk, String> {
+    let its_server = Arc::clone(server);
+    let ublk = Ublk::start(control, number, &server.device, has_cache, move || its_server.stop())?;
+    // Nobody else sets it.
+    let _ = server.block_device.set(ublk.path());
+    Ok(ublk)
 }
 
 fn make_device(
@@ -301,10 +352,18 @@ impl Client {
     }
 }
 
-/// Lets clients in until the server is to end.
-fn accept_clients(server: &Arc<Server>, door: &Door, signals: &OwnedFd) {
+/// Lets clients in until the server is to end, and tells meanwhile when space runs short.
+fn accept_clients(
+    server: &Arc<Server>,
+    door: Option<&Door>,
+    signals: &OwnedFd,
+    warn: Warnings<'_>,
+) {
+    let mut told = 0;
     for number in 0.. {
-        let descriptors = [door.descriptor(), signals.as_fd(), server.end.as_fd()];
+        // Without a door there are no clients, and the signals' descriptor is looked at twice.
+        let door_or_signals = door.map_or(signals.as_fd(), Door::descriptor);
+        let descriptors = [door_or_signals, signals.as_fd(), server.end.as_fd()];
         let mut ready = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         // An interrupted poll finds nothing, and is made again.
         let _ = poll(&mut ready, Some(&TICK));
@@ -313,9 +372,14 @@ fn accept_clients(server: &Arc<Server>, door: &Door, signals: &OwnedFd) {
             return;
         }
         server.connections.end_slow();
-        if !is_client {
-            continue;
+        let shortages = server.device.shortages();
+        if mem::replace(&mut told, shortages) < shortages {
+            warn(
+                "space runs short: less than an eighth of memory and store is left, and writes are \
+                 delayed: free something or give it more (zpager device set memory=SIZE)",
+            );
         }
+        let Some(door) = door.filter(|_| is_client) else { continue };
         match door.accept() {
             Ok(client) => start_client(server, client, number),
             Err(_) => thread::sleep(ACCEPT_PAUSE),
@@ -374,6 +438,12 @@ impl Server {
                     "{users} clients use the device: have them leave (swapoff, nbd-client -d), or \
                      give --force"
                 )),
+                _ if !force && self.block_device.get().is_some_and(|device| is_in_use(device)) => {
+                    Reply::Error(
+                        "the device is in use: have it left (swapoff, umount), or give --force"
+                            .to_owned(),
+                    )
+                }
                 _ => Reply::Done,
             },
         }

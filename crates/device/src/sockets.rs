@@ -112,7 +112,7 @@ impl Directory {
         umask(before);
         let listener = listener.map_err(refused)?;
         let number = path.symlink_metadata().map_err(refused)?.ino();
-        Ok(Listener { listener, path: path.to_owned(), number })
+        Ok(Listener { listener, file: Some((path.to_owned(), number)) })
     }
 }
 
@@ -128,18 +128,26 @@ fn has_listener(path: &Path) -> Result<bool, Errno> {
     }
 }
 
-/// A socket that is gone with the value.
+/// A socket that is gone with the value, if this server made it.
 pub(crate) struct Listener {
     pub(crate) listener: UnixListener,
-    path: PathBuf,
-    number: u64,
+    /// Its place and its number there, if this server made it.
+    file: Option<(PathBuf, u64)>,
+}
+
+impl Listener {
+    /// One that somebody else made, which stays.
+    pub(crate) fn of_another(listener: UnixListener) -> Listener {
+        Listener { listener, file: None }
+    }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        let Some((path, number)) = &self.file else { return };
         // Somebody may have put another in its place.
-        if self.path.symlink_metadata().is_ok_and(|found| found.ino() == self.number) {
-            let _ = std::fs::remove_file(&self.path);
+        if path.symlink_metadata().is_ok_and(|found| found.ino() == *number) {
+            let _ = std::fs::remove_file(path);
         }
     }
 }

@@ -29,6 +29,7 @@ pub struct Counters {
     pub store_end_bytes: u64,
     pub store_errors: u64,
     pub store_full: u64,
+    pub throttled_writes: u64,
 }
 
 /// What it holds, and what it has done.
@@ -47,6 +48,8 @@ pub struct Status {
     pub same_filled_blocks: u64,
     pub has_store: bool,
     pub compresses_clean: bool,
+    pub free_bytes: u64,
+    pub is_short: bool,
     pub connections: u64,
     pub codec: String,
     pub counters: Counters,
@@ -76,6 +79,18 @@ impl Status {
             ("incompressible_blocks", false, "those there as they are", self.incompressible_blocks),
             ("spilled_blocks", false, "those in the store", self.spilled_blocks),
             ("same_filled_blocks", false, "those of one repeated word", self.same_filled_blocks),
+            (
+                "free_bytes",
+                false,
+                "what is left of memory and store for blocks that do not shrink",
+                self.free_bytes,
+            ),
+            (
+                "is_short",
+                false,
+                "whether that is so little that writes are delayed",
+                u64::from(self.is_short),
+            ),
             ("connections", false, "clients connected", self.connections),
             ("reads", true, "pieces of requests read, of 64 KiB at most", reads),
             ("read_bytes", true, "bytes read by clients", read_bytes),
@@ -103,6 +118,12 @@ impl Status {
             ("store_end_bytes", false, "how far the store was used", counters.store_end_bytes),
             ("store_errors", true, "writes to it that failed", counters.store_errors),
             ("store_full", true, "writes for which the store was full", counters.store_full),
+            (
+                "throttled_writes",
+                true,
+                "pieces whose answer was delayed as space runs short",
+                counters.throttled_writes,
+            ),
         ]
     }
 

@@ -46,7 +46,8 @@ pub trait Target {
         bytes: usize,
     ) -> Result<&'a [u8], Refused>;
 
-    /// Writes a piece that is in the worker ([`Worker::slot`]).
+    /// Writes a piece that is in the worker ([`Worker::slot`]), which is told how long the answer is to
+    /// wait ([`Worker::take_pause`]).
     ///
     /// # Errors
     /// [`Refused`]; some of its blocks may have been written.
@@ -110,6 +111,11 @@ pub trait Target {
     /// # Errors
     /// What is wrong; the memory is as it was.
     fn set_memory(&self, memory_bytes: u64) -> Result<(), String>;
+
+    /// How often space began to run short.
+    fn shortages(&self) -> u64 {
+        0
+    }
 
     /// What it holds and has done.
     fn status(&self) -> Status;

@@ -1,5 +1,7 @@
 //! What a thread needs to make bytes of blocks and blocks of bytes, beside others.
 
+use std::time::Duration;
+
 use zpager_cache::{Codecs, Coder, Coding, Content, Seen};
 use zpager_codec::{CodecId, Corrupt, PAGE_BYTES, Page, SCRATCH_ALIGN_BYTES, scratch_bytes};
 
@@ -19,6 +21,8 @@ pub struct Worker {
     coded: Box<[Page]>,
     seen: [Seen; PIECE_BLOCKS],
     scratch: Box<[u8]>,
+    /// How long the answer to what was written is to wait.
+    pause: Duration,
 }
 
 impl Worker {
@@ -32,12 +36,23 @@ impl Worker {
             coded: pages(),
             seen: [Seen::Absent; PIECE_BLOCKS],
             scratch,
+            pause: Duration::ZERO,
         }
     }
 
     /// RAM that one takes whose design has this codec.
     pub(crate) fn held_bytes(codec: CodecId) -> usize {
         2 * PIECE_BYTES + scratch_length(codec)
+    }
+
+    /// How long the answer to all that was written since the last call is to wait, as space runs short.
+    pub fn take_pause(&mut self) -> Duration {
+        std::mem::take(&mut self.pause)
+    }
+
+    /// Has it wait longer.
+    pub(crate) fn add_pause(&mut self, pause: Duration) {
+        self.pause += pause;
     }
 
     /// How many bytes from `offset_bytes` on, at most `bytes`, are moved in one go.

@@ -4,9 +4,10 @@
 //! The seed is taken from ZPAGER_SEED, or fixed; it is printed.
 
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use zpager_cache::Store;
-use zpager_device::{Device, Refused, Setup, Target, Worker};
+use zpager_device::{Device, PAUSE_MAX, Refused, Setup, Target, Worker};
 use zpager_policy::{DesignId, Settings};
 use zpager_pool::Heap;
 use zpager_seed::{Random, random};
@@ -247,6 +248,86 @@ fn a_full_device_can_still_be_written_over() {
     }
     assert_eq!(pair.refused, 1);
     pair.check(0, 64 * MIB);
+}
+
+/// Whatever is behind it, and whether data shrink or not.
+#[test]
+fn what_runs_short_is_slowed_before_anything_is_refused() {
+    for (behind, is_noise) in
+        [(Behind::Nothing, true), (Behind::Nothing, false), (Behind::Good(6 * MIB), true)]
+    {
+        let mut pair = Pair::new(DesignId::Default, 128 * MIB, &behind);
+        let mut random = random(1999);
+        let (mut slowed, mut longest, mut at) = (0, Duration::ZERO, 0);
+        while pair.refused == 0 {
+            let mut block = [0; BLOCK_BYTES as usize];
+            let step = if is_noise { 1 } else { 3 };
+            block.iter_mut().step_by(step).for_each(|byte| *byte = random.u8(..));
+            pair.write(at, &block);
+            let pause = pair.worker().1.take_pause();
+            let status = pair.device.status();
+            assert!(
+                pause <= PAUSE_MAX && (pause.is_zero() || status.is_short),
+                "{pause:?}: {status:?}"
+            );
+            slowed += u64::from(!pause.is_zero());
+            longest = longest.max(pause);
+            at += BLOCK_BYTES;
+        }
+        let status = pair.device.status();
+        println!("{slowed} of {} slowed, {longest:?} at most", at / BLOCK_BYTES);
+        assert!(status.is_short && pair.device.shortages() == 1, "{status:?}");
+        assert_eq!(status.counters.throttled_writes, slowed);
+        // An eighth of it, in blocks, is more than that: noise takes all of each.
+        assert!(slowed > 8 * MIB / 8 / BLOCK_BYTES / 2, "{slowed} slowed");
+        assert!(longest > PAUSE_MAX / 2, "{longest:?} where nothing is left");
+        pair.check(0, at);
+        // Who takes no room does not wait: reads, zeros, what is written again, trims.
+        pair.write(at, &[0; BLOCK_BYTES as usize]);
+        let last = pair.model[(at - 2 * BLOCK_BYTES) as usize..][..BLOCK_BYTES as usize].to_vec();
+        pair.write(at - 2 * BLOCK_BYTES, &last);
+        assert_eq!(pair.worker().1.take_pause(), Duration::ZERO);
+        let half = at / 2 / BLOCK_BYTES * BLOCK_BYTES;
+        assert_eq!(pair.device.trim(0, half), Ok(()));
+        pair.model[..half as usize].fill(0);
+        let status = pair.device.status();
+        assert!(!status.is_short, "{status:?}");
+        pair.write(0, &last);
+        assert_eq!(pair.worker().1.take_pause(), Duration::ZERO);
+        assert_eq!(pair.device.status().counters.throttled_writes, slowed);
+        pair.check(0, at);
+    }
+}
+
+#[test]
+fn a_device_that_fits_whatever_comes_is_never_slowed() {
+    let mut pair = Pair::new(DesignId::Default, 6 * MIB, &Behind::Nothing);
+    let mut random = random(1999);
+    for at in (0..6 * MIB).step_by(BLOCK_BYTES as usize) {
+        let mut block = [0; BLOCK_BYTES as usize];
+        block.iter_mut().for_each(|byte| *byte = random.u8(..));
+        pair.write(at, &block);
+    }
+    assert_eq!((pair.refused, pair.device.shortages()), (0, 0), "{:?}", pair.device.status());
+    assert_eq!(pair.worker().1.take_pause(), Duration::ZERO);
+    pair.check(0, 6 * MIB);
+}
+
+#[test]
+fn more_memory_ends_the_shortage() {
+    let mut pair = Pair::new(DesignId::Default, 64 * MIB, &Behind::Nothing);
+    let (mut random, mut at) = (random(1999), 0);
+    while pair.refused == 0 {
+        let mut block = [0; BLOCK_BYTES as usize];
+        block.iter_mut().for_each(|byte| *byte = random.u8(..));
+        pair.write(at, &block);
+        at += BLOCK_BYTES;
+    }
+    assert!(pair.device.status().is_short);
+    pair.device.set_memory(16 * MIB).expect("in range");
+    let status = pair.device.status();
+    assert!(!status.is_short && status.free_bytes > 7 * MIB, "{status:?}");
+    pair.check(0, at);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Sessions of the protocol, byte by byte: what a client sends and what it is answered.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
-use zpager_device::nbd::{Command, Ended, Export, REQUEST_BYTES, Request, serve_client};
+use zpager_device::nbd::{Command, Ended, Export, REQUEST_BYTES, Request, Socket, serve_client};
 use zpager_device::{Device, Setup, Target, Worker};
 use zpager_policy::{DesignId, Settings};
 use zpager_pool::Heap;
@@ -30,6 +31,15 @@ impl Write for Script<'_> {
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Socket for Script<'_> {
+    fn wait(&self, limit: Duration) -> bool {
+        if self.sent.is_empty() {
+            std::thread::sleep(limit);
+        }
+        !self.sent.is_empty()
     }
 }
 

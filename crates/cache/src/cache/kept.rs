@@ -122,6 +122,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
     }
 
+    /// What the records of pages take that are in the store, or on their way there.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.held.all_bytes()
+    }
+
     /// Pages that are in the store, or on their way there.
     pub fn spilled_pages(&self) -> usize {
         self.held.all_records()

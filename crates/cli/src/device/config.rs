@@ -1,14 +1,15 @@
 //! The flags of `zpager device` become a configuration of which everything is known to make sense.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use zpager_device::{
-    Behind, Configuration, Listen, MEMORY_BYTES_MIN, SIZE_BYTES_MAX, Setup, StoreParts,
+    Behind, Configuration, Listen, MEMORY_BYTES_MIN, Passed, SIZE_BYTES_MAX, Setup, StoreParts,
 };
 use zpager_store::Cipher;
 
 use super::disk;
-use crate::args::ServeArguments;
+use crate::args::{PlaceArguments, ServeArguments};
 use crate::failure::Failure;
 use crate::run::Environment;
 use crate::run::config::{check_design, check_pool, choose_store, parse_size};
@@ -41,11 +42,13 @@ pub(super) fn check(
     check_pool(&settings, memory_bytes)?;
     let check_store_size = |text: &str| check_limit("--store-size", text);
     let limit_bytes = arguments.store_size.as_deref().map(check_store_size).transpose()?;
-    let listen = arguments.listen.as_deref().map_or(Ok(Listen::Socket), check_listen)?;
     if arguments.export.len() > EXPORT_BYTES_MAX {
         return Err(Failure::own(format!("--export: longer than {EXPORT_BYTES_MAX} bytes")));
     }
-    let socket = super::socket(arguments.place)?;
+    let (listen, socket) = match &arguments.ublk {
+        Some(number) => (check_ublk(number)?, super::socket(arguments.place)?),
+        None => check_place(arguments.listen.as_deref(), arguments.place)?,
+    };
     let (behind, size_bytes) = match (&arguments.clean_cache, size_bytes) {
         (Some(name), _) => {
             let (disk, size_bytes) = disk::open(name)?;
@@ -115,6 +118,39 @@ fn check_memory(flag: &str, text: &str) -> Result<u64, Failure> {
     )))
 }
 
+/// Where clients connect, and where the Unix socket is: a socket that was handed over, or one that
+/// the server makes.
+fn check_place(listen: Option<&str>, place: PlaceArguments) -> Result<(Listen, PathBuf), Failure> {
+    let refused =
+        |flag: &str| Failure::own(format!("{flag}: a socket was handed over: leave it out"));
+    match (Passed::find().map_err(Failure::own)?, listen) {
+        (None, None) => Ok((Listen::Socket, super::socket(place)?)),
+        (None, Some(text)) => Ok((check_listen(text)?, super::socket(place)?)),
+        (Some(_), Some(_)) => Err(refused("--listen")),
+        (Some(Passed::Unix(_, path)), None)
+            if place.socket.as_ref().is_some_and(|at| *at != path) =>
+        {
+            Err(refused("--socket"))
+        }
+        (Some(Passed::Unix(listener, path)), None) => {
+            Ok((Listen::Passed(Passed::Unix(listener, path.clone())), path))
+        }
+        (Some(passed @ Passed::Tcp(..)), None) => {
+            Ok((Listen::Passed(passed), super::socket(place)?))
+        }
+    }
+}
+
+fn check_ublk(text: &str) -> Result<Listen, Failure> {
+    let number = match text {
+        "" => None,
+        text => Some(text.parse::<u16>().map_err(|_| {
+            Failure::own(format!("--ublk {text}: not the number of a device: give 0, say, or none"))
+        })?),
+    };
+    Ok(Listen::Ublk(number.map(u32::from)))
+}
+
 fn check_listen(text: &str) -> Result<Listen, Failure> {
     let wrong = |why| Failure::own(format!("--listen {text}: {why}, such as 127.0.0.1:10809"));
     let address: SocketAddr =
@@ -178,6 +214,8 @@ mod tests {
             ("serve --size 1G --memory 64M --listen 10809", "127.0.0.1:10809"),
             ("serve --size 1G --memory 64M --listen 0.0.0.0:10809", "loopback"),
             ("serve --size 1G --memory 64M --listen [::]:10809", "loopback"),
+            ("serve --size 1G --memory 64M --ublk b --store none --socket /s", "--ublk b"),
+            ("serve --size 1G --memory 64M --ublk --listen 127.0.0.1:0", "--listen"),
             ("serve --size 1G --memory 64M --store none", "--socket PATH"),
             ("serve --clean-cache /nowhere/at/all --memory 64M --socket /s", "/nowhere/at/all"),
             ("serve --clean-cache /tmp --memory 64M --socket /s", "neither"),
@@ -205,7 +243,8 @@ mod tests {
         let found = found.expect("sound");
         assert_eq!((found.setup.size_bytes, found.setup.memory_bytes), (16 << 30, 3 << 29));
         assert!(found.setup.memory_bytes_max >= 3 << 29);
-        assert_eq!(found.listen, Listen::Address("[::1]:0".parse().expect("an address")));
+        let Listen::Address(address) = found.listen else { panic!("no address") };
+        assert_eq!(address, "[::1]:0".parse().expect("an address"));
         assert!(found.export == "swap");
         let Behind::Stores { row, cipher } = found.behind else { panic!("a disk") };
         assert!(row.is_empty() && cipher.is_some());

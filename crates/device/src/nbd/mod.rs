@@ -13,9 +13,10 @@ mod stream;
 pub use negotiation::Export;
 pub use request::{Command, ErrorNumber, Malformed, REQUEST_BYTES, Request};
 pub use session::{Ended, serve_client};
+pub use stream::Socket;
 
 /// RAM of a connection's stream and of its thread.
-pub(crate) const BUFFERS_BYTES: usize = stream::BUFFERS_BYTES + THREAD_BYTES;
+pub(crate) const BUFFERS_BYTES: usize = stream::BUFFERS_BYTES + crate::late::BYTES + THREAD_BYTES;
 
 /// What is touched of a thread's stack, about.
 const THREAD_BYTES: usize = 32 << 10;

@@ -1,8 +1,8 @@
 //! The handshake: what is exported, and what both sides can do.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 
-use super::stream::Stream;
+use super::stream::{Socket, Stream};
 use super::{REQUEST_DATA_BYTES_MAX, flags};
 
 const MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -69,7 +69,7 @@ struct Negotiation<'a, S> {
 ///
 /// # Errors
 /// The client is gone, or does not keep to the protocol.
-pub(super) fn negotiate<S: Read + Write>(
+pub(super) fn negotiate<S: Socket>(
     stream: &mut Stream<S>,
     export: &Export,
 ) -> io::Result<Option<Agreed>> {
@@ -90,7 +90,7 @@ pub(super) fn negotiate<S: Read + Write>(
     Err(ErrorKind::InvalidData.into())
 }
 
-impl<S: Read + Write> Negotiation<'_, S> {
+impl<S: Socket> Negotiation<'_, S> {
     /// Answers one option; gives what was agreed on when it is the last.
     fn option(&mut self, no_zeroes: bool) -> io::Result<Option<Option<Agreed>>> {
         if u64::from_be_bytes(self.stream.take_array()?) != OPTION_MAGIC {

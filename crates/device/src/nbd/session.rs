@@ -1,11 +1,14 @@
 //! One client, from its greeting to its end.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
+use std::thread;
+use std::time::Instant;
 
 use super::REQUEST_DATA_BYTES_MAX;
 use super::negotiation::{Agreed, Export, negotiate};
 use super::request::{Command, ErrorNumber, REQUEST_BYTES, Request};
-use super::stream::Stream;
+use super::stream::{Socket, Stream};
+use crate::late::Late;
 use crate::target::{Refused, Target};
 use crate::worker::Worker;
 
@@ -31,10 +34,11 @@ struct Session<'a, S, T: ?Sized> {
     target: &'a T,
     worker: &'a mut Worker,
     agreed: Agreed,
+    late: Late,
 }
 
 /// Serves a client until it is gone. `on_agreed` is called once the handshake is done.
-pub fn serve_client<S: Read + Write, T: Target + ?Sized>(
+pub fn serve_client<S: Socket, T: Target + ?Sized>(
     socket: S,
     target: &T,
     worker: &mut Worker,
@@ -48,7 +52,7 @@ pub fn serve_client<S: Read + Write, T: Target + ?Sized>(
         Err(_) => return Ended::Broken,
     };
     on_agreed();
-    let mut session = Session { stream, target, worker, agreed };
+    let mut session = Session { stream, target, worker, agreed, late: Late::new() };
     loop {
         match session.request() {
             Ok(true) => {}
@@ -67,17 +71,21 @@ impl From<Refused> for ErrorNumber {
     }
 }
 
-impl<S: Read + Write, T: Target + ?Sized> Session<'_, S, T> {
+impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
     /// Does one request; false when it was the last.
     ///
     /// # Errors
     /// The client is gone, or what follows cannot be understood.
     fn request(&mut self) -> io::Result<bool> {
+        self.answer_late(false)?;
         let header: [u8; REQUEST_BYTES] = self.stream.take_array()?;
         let request = Request::parse(&header).map_err(|_| ErrorKind::InvalidData)?;
         let checked = request.check(self.target.size_bytes());
         match request.command {
             Command::Disconnect => {
+                while let Some(cookie) = self.late.pop() {
+                    put_simple(&mut self.stream, cookie, 0)?;
+                }
                 self.stream.flush()?;
                 return Ok(false);
             }
@@ -103,6 +111,26 @@ impl<S: Read + Write, T: Target + ?Sized> Session<'_, S, T> {
         Ok(true)
     }
 
+    /// Gives the answers that have waited their time, until the client sends something, or, when
+    /// `for_place` is asked for, one more can wait.
+    fn answer_late(&mut self, for_place: bool) -> io::Result<()> {
+        while let Some(pause) = self.late.pause(Instant::now()) {
+            if pause.is_zero() {
+                let cookie = self.late.pop().expect("the first waits no longer");
+                put_simple(&mut self.stream, cookie, 0)?;
+            } else if for_place {
+                if !self.late.is_full() {
+                    break;
+                }
+                self.stream.flush()?;
+                thread::sleep(pause);
+            } else if self.stream.has_input() || self.stream.wait(pause)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes all of the data, and writes them as far as that succeeds.
     fn write(&mut self, request: &Request, checked: Result<(), ErrorNumber>) -> io::Result<()> {
         if checked.is_err() {
@@ -120,7 +148,18 @@ impl<S: Read + Write, T: Target + ?Sized> Session<'_, S, T> {
             left -= bytes;
         }
         self.stream.skip(left)?;
-        self.end(request, outcome)
+        let pause = self.worker.take_pause();
+        if pause.is_zero() || outcome.is_err() {
+            return self.end(request, outcome);
+        }
+        if request.is_fua()
+            && let Err(refused) = self.target.flush()
+        {
+            return self.answer(request, Err(refused.into()));
+        }
+        self.answer_late(true)?;
+        self.late.push(Instant::now(), pause, request.cookie);
+        Ok(())
     }
 
     /// Answers a request that changed something, once that is where the client wants it to be.
@@ -183,7 +222,7 @@ impl<S: Read + Write, T: Target + ?Sized> Session<'_, S, T> {
             match self.target.read(self.worker, at_byte, bytes) {
                 Ok(data) => {
                     if is_first {
-                        put_simple(&mut self.stream, request, 0)?;
+                        put_simple(&mut self.stream, request.cookie, 0)?;
                     }
                     self.stream.put(data)?;
                 }
@@ -206,8 +245,8 @@ impl<S: Read + Write, T: Target + ?Sized> Session<'_, S, T> {
                 self.stream.put(&(error as u32).to_be_bytes())?;
                 self.stream.put(&0u16.to_be_bytes())
             }
-            Err(error) => put_simple(&mut self.stream, request, error as u32),
-            Ok(()) => put_simple(&mut self.stream, request, 0),
+            Err(error) => put_simple(&mut self.stream, request.cookie, error as u32),
+            Ok(()) => put_simple(&mut self.stream, request.cookie, 0),
         }
     }
 
@@ -216,20 +255,16 @@ impl<S: Read + Write, T: Target + ?Sized> Session<'_, S, T> {
     }
 }
 
-fn put_simple<S: Read + Write>(
-    stream: &mut Stream<S>,
-    request: &Request,
-    error: u32,
-) -> io::Result<()> {
+fn put_simple<S: Socket>(stream: &mut Stream<S>, cookie: u64, error: u32) -> io::Result<()> {
     let mut header = [0; 16];
     header[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
     header[4..8].copy_from_slice(&error.to_be_bytes());
-    header[8..].copy_from_slice(&request.cookie.to_be_bytes());
+    header[8..].copy_from_slice(&cookie.to_be_bytes());
     stream.put(&header)
 }
 
 /// The header of a chunk with so many bytes behind it.
-fn put_chunk<S: Read + Write>(
+fn put_chunk<S: Socket>(
     stream: &mut Stream<S>,
     request: &Request,
     flags: u16,

@@ -3,12 +3,42 @@
 //! Invariant: before it waits for the client it has sent all that the client may wait for.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What is read or written at a time: some requests with a block of data each.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// RAM of both directions.
 pub(super) const BUFFERS_BYTES: usize = 2 * BUFFER_BYTES;
+
+/// What a client is at the other end of.
+pub trait Socket: Read + Write {
+    /// Waits until there is something to read, or for so long; gives whether there is.
+    fn wait(&self, limit: Duration) -> bool;
+}
+
+impl Socket for &UnixStream {
+    fn wait(&self, limit: Duration) -> bool {
+        wait(self, limit)
+    }
+}
+
+impl Socket for &TcpStream {
+    fn wait(&self, limit: Duration) -> bool {
+        wait(self, limit)
+    }
+}
+
+fn wait(socket: impl AsFd, limit: Duration) -> bool {
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+    // Interrupted it finds nothing, and whoever waits does so again.
+    poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
+}
 
 /// A buffered connection.
 #[derive(Debug)]
@@ -21,7 +51,7 @@ pub(super) struct Stream<S> {
     output: Vec<u8>,
 }
 
-impl<S: Read + Write> Stream<S> {
+impl<S: Socket> Stream<S> {
     pub(super) fn new(socket: S) -> Self {
         Stream {
             socket,
@@ -53,6 +83,18 @@ impl<S: Read + Write> Stream<S> {
             }
         }
         Ok(())
+    }
+
+    /// Whether something was read that was not taken.
+    pub(super) fn has_input(&self) -> bool {
+        self.start < self.end
+    }
+
+    /// Sends what was put, and waits until the client sends something, or for so long; gives whether
+    /// it did.
+    pub(super) fn wait(&mut self, limit: Duration) -> io::Result<bool> {
+        self.flush()?;
+        Ok(self.socket.wait(limit))
     }
 
     /// Takes an array.
