@@ -34,6 +34,8 @@ use crate::statistics::{Counters, Status};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BLOCKS, Worker};
 
+/// Of a pool all that it may hold.
+const ALL_PERCENT: usize = 100;
 /// The largest device: as far as the index of one process reaches.
 pub const SIZE_BYTES_MAX: u64 = 1 << 40;
 /// The least memory: tables, the store's buffers, and a pool in front of them.
@@ -87,12 +89,16 @@ struct Shared<M: SpaceSource, B> {
     blocks: u64,
     counters: Counters,
     has_store: bool,
+    /// When the pool holds so many percent of what it may, blocks leave before they have to.
+    threshold_percent: usize,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
     /// A device of zeros. `None` when `source` has no room.
     pub fn new(source: M, setup: &Setup, store: Option<Store<B>>) -> Option<Self> {
-        let design = Design::new(&setup.settings, setup.memory_bytes as usize);
+        let mut design = Design::new(&setup.settings, setup.memory_bytes as usize);
+        // What is written ahead leaves the RAM as well, which the pool has taken for itself.
+        let threshold_percent = design.write_ahead_percent.take().unwrap_or(ALL_PERCENT);
         let has_store = store.is_some();
         Some(Device {
             size_bytes: setup.size_bytes,
@@ -107,6 +113,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
                 blocks: 0,
                 counters: Counters::default(),
                 has_store,
+                threshold_percent,
             }),
         })
     }
@@ -214,6 +221,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         }
         let departed = shared.engine.departed();
         shared.note(&departed);
+        shared.write_ahead();
         shared.give_up();
         outcome
     }
@@ -258,6 +266,18 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             shared.kept_bytes = Some(0);
         }
         self.keep_more()
+    }
+
+    fn set_threshold(&self, percent: u64) -> Result<(), String> {
+        let mut shared = self.lock();
+        if !(1..=ALL_PERCENT as u64).contains(&percent) {
+            return Err(format!("threshold={percent}%: give 1% to {ALL_PERCENT}%"));
+        }
+        if !shared.has_store {
+            return Err(format!("threshold={percent}%: there is no store"));
+        }
+        shared.threshold_percent = percent as usize;
+        Ok(())
     }
 
     fn set_memory(&self, memory_bytes: u64) -> Result<(), String> {
@@ -403,6 +423,18 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             self.spill()?;
         }
         Err(Refused::NoSpace)
+    }
+
+    /// Has the oldest blocks leave before others need their room, as long as nobody waits for that.
+    fn write_ahead(&mut self) {
+        let most_bytes = self.pool_bytes_max() / ALL_PERCENT * self.threshold_percent;
+        let is_due = self.threshold_percent < ALL_PERCENT
+            && self.engine.cache.pool_bytes() > most_bytes
+            && !self.engine.cache.is_writing();
+        if is_due {
+            // Nobody needs the room yet, and who does later is told why there is none.
+            let _ = self.spill();
+        }
     }
 
     fn spill(&mut self) -> Result<(), Refused> {

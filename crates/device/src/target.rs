@@ -111,6 +111,12 @@ pub trait Target {
     /// What is wrong; the memory is as it was.
     fn set_memory(&self, memory_bytes: u64) -> Result<(), String>;
 
+    /// Has blocks leave for the store when the pool holds so many percent of what it may, from now on.
+    ///
+    /// # Errors
+    /// What is wrong; nothing has changed.
+    fn set_threshold(&self, percent: u64) -> Result<(), String>;
+
     /// What it holds and has done.
     fn status(&self) -> Status;
 }

@@ -97,6 +97,16 @@ impl Blocks for AnyBlocks {
             }
         }
     }
+    fn is_writing(&self) -> bool {
+        match self {
+            AnyBlocks::Local(stores) => stores.is_writing(),
+            AnyBlocks::Remote(remote, None) => remote.is_writing(),
+            AnyBlocks::Remote(remote, Some(file)) => {
+                let goes_on = GOES_ON.each_ref().map(|goes_on| goes_on.load(Relaxed));
+                goes_on[0] && remote.is_writing() || goes_on[1] && file.is_writing()
+            }
+        }
+    }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         match self {
             AnyBlocks::Local(stores) => stores.write_at(offset_bytes, data),

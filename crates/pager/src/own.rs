@@ -189,6 +189,9 @@ impl Blocks for SwapFile {
     fn settle(&self) -> Result<(), Errno> {
         WRITES.settle().map_err(|error| Errno(error.0))
     }
+    fn is_writing(&self) -> bool {
+        !WRITES.has_ended()
+    }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         let outcome = self.fd.write_all_at(self.start_bytes + offset_bytes, data);
         if outcome == Err(EFBIG) {

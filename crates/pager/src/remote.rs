@@ -65,6 +65,10 @@ impl Blocks for RemoteMemory {
             None => Ok(()),
         }
     }
+    fn is_writing(&self) -> bool {
+        let ticket = Ticket::from_raw(WRITE.load(Relaxed));
+        ticket.is_some_and(|ticket| !self.requests.has_ended(process::pid(), ticket))
+    }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         // SAFETY: the data are copied before the call returns.
         unsafe { self.begin_write(offset_bytes, data) }?;

@@ -220,7 +220,8 @@ impl<'a> Compressed<'a> {
         let cache = &self.engine.cache;
         let own_bytes = FIXED_BYTES + self.incoming_pages_max * PAGE_BYTES;
         let own_bytes = own_bytes + self.engine.unused_bytes();
-        let cache_bytes = cache.pool_bytes() + cache.metadata_bytes() + own_bytes;
+        let pool_bytes = cache.pool_bytes() + cache.shelf_bytes();
+        let cache_bytes = pool_bytes + cache.metadata_bytes() + own_bytes;
         self.resident_pages * PAGE_BYTES as u64 + cache_bytes as u64
     }
 
@@ -231,7 +232,7 @@ impl<'a> Compressed<'a> {
     fn shares(&self) -> Shares {
         Shares {
             resident_bytes: self.resident_pages as usize * PAGE_BYTES,
-            pool_bytes: self.engine.cache.pool_bytes(),
+            pool_bytes: self.engine.cache.pool_bytes() + self.engine.cache.shelf_bytes(),
             raw_bytes: self.engine.cache.raw_bytes(),
             has_store: self.engine.cache.has_store(),
         }
@@ -288,8 +289,6 @@ impl<'a> Compressed<'a> {
                 self.arrive(page, heat);
             }
         }
-        // Pages that do not shrink may have left already; the disk has counted that.
-        self.engine.departed();
         self.outcome.swapped_out_pages += departed.pages as u64;
         self.outcome.same_filled_pages += departed.same_filled as u64;
         self.outcome.incompressible_pages += departed.incompressible as u64;

@@ -194,6 +194,10 @@ impl<B: Blocks> Blocks for Stores<'_, B> {
         self.row[self.writing.get()].as_ref().map_or(Ok(()), |part| part.blocks.settle())
     }
 
+    fn is_writing(&self) -> bool {
+        self.row[self.writing.get()].as_ref().is_some_and(|part| part.blocks.is_writing())
+    }
+
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         let (_, part, at) = self.locate(offset_bytes).ok_or(EIO)?;
         part.blocks.read_at(at, data)

@@ -30,7 +30,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -66,7 +66,7 @@ pub enum Entry {
 }
 
 /// Words in which a design and its parameters travel.
-pub const DESIGN_WORDS: usize = 26;
+pub const DESIGN_WORDS: usize = 27;
 
 /// Stores of a run, at most.
 pub const STORES_MAX: usize = 8;

@@ -306,6 +306,12 @@ impl<'a> Requests<'a> {
         outcome
     }
 
+    /// Whether a write that `pid` has begun has ended, so that [`Requests::settle`] does not wait.
+    pub fn has_ended(&self, pid: i32, ticket: Ticket) -> bool {
+        let Outcome { word, .. } = &self.remote.tickets[ticket.number as usize];
+        word.load(Acquire) == word_of(pid, DONE)
+    }
+
     /// Reads what `cluster` holds from `start` on; zeros behind its end.
     ///
     /// # Errors

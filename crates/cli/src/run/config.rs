@@ -122,6 +122,7 @@ impl Configuration {
                 choose_store(arguments.store, environment)?
             }
         };
+        check_threshold(&arguments.design, !matches!(store, StoreChoice::None))?;
         let check_store_size = |text: &str| choice::check_limit("--store-size", text);
         let store_limit_bytes =
             arguments.store_size.as_deref().map(check_store_size).transpose()?;
@@ -184,7 +185,24 @@ pub(crate) fn parse_size(flag: &str, text: &str) -> Result<u64, Failure> {
 pub(crate) fn check_design(arguments: &DesignArguments) -> Result<Settings, Failure> {
     let id = design_choice::design("--design", &arguments.name).map_err(Failure::own)?;
     let settings = design_choice::settings(id, &arguments.set, arguments.codec.as_deref());
-    settings.map_err(Failure::own)
+    let mut settings = settings.map_err(Failure::own)?;
+    if let Some(text) = &arguments.store_threshold {
+        design_choice::set_threshold(&mut settings, &arguments.set, text).map_err(Failure::own)?;
+    }
+    Ok(settings)
+}
+
+/// Refuses a threshold where there is nothing to write to.
+///
+/// # Errors
+/// One was given.
+pub(crate) fn check_threshold(arguments: &DesignArguments, has_store: bool) -> Result<(), Failure> {
+    match arguments.store_threshold {
+        Some(_) if !has_store => Err(Failure::own(
+            "--store-threshold: there is no store: leave it out, or give --store DIR",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What compresses pages once more that leave for the store. A published design has nothing of the
@@ -308,6 +326,11 @@ mod tests {
             ("zpager run --store-codec lzma true", 125, "zstd-dict, auto and none"),
             ("zpager run --store-codec copy true", 125, "zstd-dict, auto and none"),
             ("zpager run --store-codec= true", 125, "zstd-dict, auto and none"),
+            ("zpager run --store-threshold 0 true", 125, "1% to 100%"),
+            ("zpager run --store-threshold -1% true", 125, "1% to 100%"),
+            ("zpager run --store-threshold 50% --store none true", 125, "there is no store"),
+            ("zpager run --store-threshold 50% --design hp true", 125, "--design default"),
+            ("zpager run --store-threshold 5 --set default.threshold=5 true", 125, "give one"),
             ("zpager run --design lru true", 125, "zswap"),
             ("zpager run --design castro --set castro.cell=3 true", 125, "1, 2 or 4"),
             ("zpager run --set castro.cell=2 true", 125, "--design castro"),
