@@ -223,10 +223,15 @@ struct Running {
 
 impl Running {
     fn start(server: &Server, more: &[&str]) -> Running {
+        Running::start_at(&server.address(), server, more)
+    }
+
+    /// With these stores, of which the server is the first.
+    fn start_at(stores: &str, server: &Server, more: &[&str]) -> Running {
         let directory = places::scratch();
         let words = field_words("forever");
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut command = command(&server.address(), more, &words);
+        let mut command = command(stores, more, &words);
         let file = |name: &str| File::create(directory.path().join(name)).expect("a file");
         command.current_dir(directory.path()).stdin(Stdio::null());
         command.stdout(file("stdout")).stderr(file("stderr")).process_group(0);
@@ -511,6 +516,45 @@ fn a_server_that_is_full_loses_nothing() {
     assert_eq!(server.keys(), Vec::<String>::new());
 }
 
+/// The server is filled first, then a directory, in the order of their priorities; what a server
+/// refuses goes to the directory.
+#[test]
+fn a_directory_takes_what_a_server_does_not() {
+    let options = ["--maxmemory", "24mb"];
+    let Some(server) = Server::start(Listens::Socket, &options) else { return };
+    let free = field("2").free().expect_success();
+    // The one says that it has more than it has; the other is given no more than that.
+    for (server_says, is_refused) in [(":size=1G:prio=1", true), (":size=8M:prio=1", false)] {
+        let directory = places::scratch();
+        let stores = format!("{},{}{server_says}", directory.path().display(), server.address());
+        let (outcome, stats) = run(&stores, &["--store-timeout", "600"], &field_words("2"));
+        assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+        assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+        let store = stats.expect("statistics").store;
+        assert!(store.remote_writes > 0 && store.remote_reads > 0, "{store:?}");
+        assert!(store.written_bytes > store.remote_written_bytes + (8 << 20), "{store:?}");
+        assert_eq!(store.remote_failures > 0, is_refused, "{store:?}");
+        assert_eq!(outcome.stderr.contains("store 1 of --store"), is_refused, "{outcome:?}");
+        assert_eq!(server.keys(), Vec::<String>::new());
+        assert_eq!(fs::read_dir(directory.path()).expect("the directory").count(), 0);
+    }
+}
+
+/// What is written after a server is gone goes to the directory, and what the server had is lost and
+/// told so.
+#[test]
+fn a_directory_takes_over_when_a_server_is_gone() {
+    let Some(mut server) = Server::start(Listens::Socket, &[]) else { return };
+    let directory = places::scratch();
+    let more = ["--store-timeout", "2"];
+    let stores = format!("{}:prio=1,{}", server.address(), directory.path().display());
+    let running = Running::start_at(&stores, &server, &more);
+    server.kill();
+    let (ending, messages) = running.end();
+    assert!(expect_right_or_told(ending, &messages), "most of the pages are lost: {messages}");
+    assert_eq!(fs::read_dir(directory.path()).expect("the directory").count(), 0);
+}
+
 #[test]
 fn what_cannot_be_a_store_is_told_before_the_program_starts() {
     let refused = |address: &str, more: &[&str], said: &str| {
@@ -525,8 +569,9 @@ fn what_cannot_be_a_store_is_told_before_the_program_starts() {
     refused(&format!("redis://:secret@127.0.0.1:{}", free_port()), &[], "refused");
     refused("redis+unix:///nowhere/at/all?pass=secret", &[], "start a Redis server");
     refused("redis://:secret@h/x", &[], "redis://HOST");
-    refused("redis://:secret@h,/var/tmp", &[], "alone");
-    refused("/var/tmp:prio=1,rediss://:secret@h", &[], "alone");
+    refused("redis://:secret@h,/var/tmp,rediss://:secret@i", &[], "more than one server");
+    refused("/var/tmp:prio=1,rediss://:secret@h", &["--store-mirror", "/var/tmp"], "alone");
+    refused(&format!("redis://:secret@127.0.0.1:{},/var/tmp", free_port()), &[], "refused");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its address").port();
     std::thread::spawn(move || {

@@ -40,6 +40,11 @@ impl RemoteMemory {
         Ok(RemoteMemory { requests })
     }
 
+    /// How much the server may be given, in bytes.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.requests.remote.limit_bytes()
+    }
+
     /// In a forked child: no write goes on.
     pub(crate) fn become_copy() {
         WRITE.store(0, Relaxed);

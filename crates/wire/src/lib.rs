@@ -117,9 +117,11 @@ pub struct Settings {
     /// Process id of the supervising command; the stores and the cluster map are
     /// reached through its descriptors, `/proc/PID/fd/N`.
     pub supervisor_pid: i32,
-    /// The supervisor's descriptor of the [`Remote`] store's mapping, or -1. A store beside it has a
-    /// second copy of everything.
+    /// The supervisor's descriptor of the [`Remote`] store's mapping, or -1.
     pub remote_fd: i32,
+    /// How many of the stores are filled before that one; -1 where it stands alone, and a store beside
+    /// it has a second copy of everything.
+    pub remote_place: i32,
     /// The supervisor's descriptor of the cluster map, and the processes' references behind it, or -1.
     pub clusters_fd: i32,
     /// The supervisor's descriptor of the agent's own shared object.

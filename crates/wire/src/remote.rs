@@ -178,6 +178,11 @@ impl Remote {
         self.data_offset() + SLOTS * self.cluster_bytes as usize
     }
 
+    /// How much it may hold, in bytes.
+    pub fn limit_bytes(&self) -> u64 {
+        u64::from(self.clusters) * u64::from(self.cluster_bytes)
+    }
+
     /// How long an agent waits for an answer.
     pub fn patience_ns(&self) -> u64 {
         self.patience_ns

@@ -60,6 +60,7 @@ pub(super) fn check(
         (None, Some(size_bytes)) => {
             let choice = choose_store(arguments.store, environment)?;
             check_threshold(&arguments.design, !matches!(choice, StoreChoice::None))?;
+            check_no_server(&choice)?;
             let encrypts = arguments.store_encrypt;
             (open_stores(&choice, limit_bytes, encrypts, notices)?, size_bytes)
         }
@@ -77,6 +78,19 @@ pub(super) fn check(
         socket,
         export: arguments.export,
     })
+}
+
+/// Refuses a server, whose helper belongs to a run.
+fn check_no_server(choice: &StoreChoice) -> Result<(), Failure> {
+    match choice {
+        StoreChoice::Named(row) if row.iter().any(|wanted| wanted.address().is_some()) => {
+            Err(Failure::own(
+                "--store: the address of a server is for zpager run: give directories and block \
+                 devices",
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn open_stores(
