@@ -80,6 +80,10 @@ pub struct StoreStats {
     pub reads: u64,
     /// Pages that left as they were in the store already.
     pub clean_drops: u64,
+    /// Pages written before their RAM was needed.
+    pub ahead_pages: u64,
+    /// Pages that came back from RAM after that.
+    pub ahead_returned_pages: u64,
     /// Highest length of the file.
     pub file_bytes: u64,
     /// Pages in the file at its fullest, as bytes, over its length.

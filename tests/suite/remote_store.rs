@@ -223,10 +223,15 @@ struct Running {
 
 impl Running {
     fn start(server: &Server, more: &[&str]) -> Running {
+        Running::start_at(&server.address(), server, more)
+    }
+
+    /// With these stores, of which the server is the first.
+    fn start_at(stores: &str, server: &Server, more: &[&str]) -> Running {
         let directory = places::scratch();
         let words = field_words("forever");
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut command = command(&server.address(), more, &words);
+        let mut command = command(stores, more, &words);
         let file = |name: &str| File::create(directory.path().join(name)).expect("a file");
         command.current_dir(directory.path()).stdin(Stdio::null());
         command.stdout(file("stdout")).stderr(file("stderr")).process_group(0);
@@ -511,6 +516,129 @@ fn a_server_that_is_full_loses_nothing() {
     assert_eq!(server.keys(), Vec::<String>::new());
 }
 
+/// By TLS, with a certificate that only who names its authority trusts.
+#[test]
+fn the_way_to_a_server_may_be_encrypted() {
+    let directory = places::scratch();
+    let shell = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout ca.key -out ca.crt \
+                 -subj '/CN=a test' && openssl req -newkey rsa:2048 -nodes -keyout key -out csr \
+                 -subj '/CN=localhost' && echo 'subjectAltName=IP:127.0.0.1' > ext && \
+                 openssl x509 -req -in csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 \
+                 -extfile ext -out crt";
+    let mut openssl = Command::new("sh");
+    let made = openssl.args(["-c", shell]).current_dir(directory.path()).output();
+    if !made.expect("a shell").status.success() {
+        return println!("skipped: openssl is not installed");
+    }
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let (tls_port, authority) = (free_port().to_string(), file("ca.crt"));
+    let (certificate, key) = (file("crt"), file("key"));
+    let options = ["--tls-port", &tls_port, "--tls-auth-clients", "no", "--tls-ca-cert-file"];
+    let more = [&authority, "--tls-cert-file", &certificate, "--tls-key-file", &key];
+    let Some(server) = Server::start(Listens::Socket, &[&options[..], &more].concat()) else {
+        return;
+    };
+    let address = format!("rediss://127.0.0.1:{tls_port}");
+    let (outcome, _) = run(&address, &[], &["/bin/echo".into(), "started".into()]);
+    assert_eq!(outcome.ending, Ending::Exited(125), "{}", outcome.report());
+    assert!(outcome.stderr.contains("SSL_CERT_FILE"), "{}", outcome.report());
+    let scratch = places::scratch();
+    let stats_file = scratch.path().join("stats");
+    let words = field_words("1");
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut command = command(&address, &["--store-timeout", "600"], &words);
+    command.env("SSL_CERT_FILE", &authority);
+    let outcome = finish(command, scratch, PATIENCE, format!("zpager run --store {address}"));
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert_eq!(outcome.stdout, field("1").free().stdout, "{}", outcome.report());
+    let stats: Stats =
+        serde_json::from_slice(&fs::read(stats_file).expect("statistics")).expect("JSON");
+    assert!(stats.store.remote_writes > 0 && stats.store.remote_reads > 0, "{stats:?}");
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+/// Three servers that are a cluster: whichever is named, the run's pages are on the one that has its
+/// keys.
+#[test]
+fn a_cluster_keeps_pages_on_one_of_its_nodes() {
+    // Nodes speak with each other at their ports and 10000.
+    let ports = std::iter::repeat_with(free_port).filter(|port| *port < 55_000);
+    let mut nodes = Vec::new();
+    for port in ports.take(3) {
+        let Some(node) = Server::start(Listens::Port(port), &["--cluster-enabled", "yes"]) else {
+            return;
+        };
+        nodes.push((format!("127.0.0.1:{port}"), node));
+    }
+    let addresses = nodes.iter().map(|(address, _)| address);
+    let made = ["redis-cli", "valkey-cli"].into_iter().find_map(|client| {
+        let mut command = Command::new(client);
+        command.args(["--cluster", "create"]).args(addresses.clone()).arg("--cluster-yes");
+        command.output().ok()
+    });
+    let Some(made) = made else {
+        return println!("skipped: neither redis-cli nor valkey-cli is installed");
+    };
+    assert!(made.status.success(), "{made:?}");
+    let is_ready = |server: &Server| {
+        server.ask("CLUSTER INFO").is_ok_and(|answer| answer.contains("cluster_state:ok"))
+    };
+    until("the cluster is one", || nodes.iter().all(|(_, node)| is_ready(node)));
+    let free = field("1").free().expect_success();
+    for (address, _) in &nodes {
+        let more = ["--store-timeout", "600"];
+        let (outcome, stats) = run(&format!("redis://{address}"), &more, &field_words("1"));
+        assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+        assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+        let store = stats.expect("statistics").store;
+        assert!(store.remote_writes > 0 && store.remote_reads > 0, "{store:?}");
+        assert_eq!((store.remote_lost_clusters, store.remote_failures), (0, 0), "{store:?}");
+        for (_, node) in &nodes {
+            let keys = node.ask("KEYS *").expect("the keys");
+            assert!(!keys.contains("zpager:"), "{keys}");
+        }
+    }
+}
+
+/// The server is filled first, then a directory, in the order of their priorities; what a server
+/// refuses goes to the directory.
+#[test]
+fn a_directory_takes_what_a_server_does_not() {
+    let options = ["--maxmemory", "24mb"];
+    let Some(server) = Server::start(Listens::Socket, &options) else { return };
+    let free = field("2").free().expect_success();
+    // The one says that it has more than it has; the other is given no more than that.
+    for (server_says, is_refused) in [(":size=1G:prio=1", true), (":size=8M:prio=1", false)] {
+        let directory = places::scratch();
+        let stores = format!("{},{}{server_says}", directory.path().display(), server.address());
+        let (outcome, stats) = run(&stores, &["--store-timeout", "600"], &field_words("2"));
+        assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+        assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+        let store = stats.expect("statistics").store;
+        assert!(store.remote_writes > 0 && store.remote_reads > 0, "{store:?}");
+        assert!(store.written_bytes > store.remote_written_bytes + (8 << 20), "{store:?}");
+        assert_eq!(store.remote_failures > 0, is_refused, "{store:?}");
+        assert_eq!(outcome.stderr.contains("store 1 of --store"), is_refused, "{outcome:?}");
+        assert_eq!(server.keys(), Vec::<String>::new());
+        assert_eq!(fs::read_dir(directory.path()).expect("the directory").count(), 0);
+    }
+}
+
+/// What is written after a server is gone goes to the directory, and what the server had is lost and
+/// told so.
+#[test]
+fn a_directory_takes_over_when_a_server_is_gone() {
+    let Some(mut server) = Server::start(Listens::Socket, &[]) else { return };
+    let directory = places::scratch();
+    let more = ["--store-timeout", "2"];
+    let stores = format!("{}:prio=1,{}", server.address(), directory.path().display());
+    let running = Running::start_at(&stores, &server, &more);
+    server.kill();
+    let (ending, messages) = running.end();
+    assert!(expect_right_or_told(ending, &messages), "most of the pages are lost: {messages}");
+    assert_eq!(fs::read_dir(directory.path()).expect("the directory").count(), 0);
+}
+
 #[test]
 fn what_cannot_be_a_store_is_told_before_the_program_starts() {
     let refused = |address: &str, more: &[&str], said: &str| {
@@ -525,8 +653,9 @@ fn what_cannot_be_a_store_is_told_before_the_program_starts() {
     refused(&format!("redis://:secret@127.0.0.1:{}", free_port()), &[], "refused");
     refused("redis+unix:///nowhere/at/all?pass=secret", &[], "start a Redis server");
     refused("redis://:secret@h/x", &[], "redis://HOST");
-    refused("redis://:secret@h,/var/tmp", &[], "alone");
-    refused("/var/tmp:prio=1,rediss://:secret@h", &[], "alone");
+    refused("redis://:secret@h,/var/tmp,rediss://:secret@i", &[], "more than one server");
+    refused("/var/tmp:prio=1,rediss://:secret@h", &["--store-mirror", "/var/tmp"], "alone");
+    refused(&format!("redis://:secret@127.0.0.1:{},/var/tmp", free_port()), &[], "refused");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its address").port();
     std::thread::spawn(move || {

@@ -154,6 +154,33 @@ fn pages_that_were_compressed_once_more_come_back() {
     }
 }
 
+/// From RAM, where they are as well, and from the file once that was needed: in one program, encrypted,
+/// dropped by their clean copies, and shared with a child.
+#[test]
+fn pages_that_are_written_ahead_come_back() {
+    let small = Setup::of_mib(16).start(Start::FirstInstruction);
+    let ahead = Setup { set: vec!["default.threshold=20%".to_owned()], ..small };
+    let words = field("256", "words", "1");
+    for setup in [ahead.clone(), ahead.clone().encrypted(), ahead.clone().start(Start::Pressure)] {
+        let managed = compare(&words, &setup);
+        expect_spilled(&managed);
+        let store = &managed.stats.store;
+        assert!(store.ahead_pages > 0 && store.ahead_returned_pages > 0, "{store:?}");
+    }
+    let clean = compare(&victims::job("clean"), &ahead);
+    assert!(clean.stats.store.clean_drops > 0, "{:?}", clean.stats);
+    expect_spilled(&compare(&victims::job("inherit"), &ahead));
+    let directory = places::scratch();
+    let mut command = Command::new(places::zpager());
+    command.args(["run", "--memory", "16M", "--stats", "stats", "--store-threshold", "20%"]);
+    command.arg("--store").arg(directory.path()).arg("--").arg(victims::build("field", &[]));
+    command.args([&victims::seed(), "256", "words", "1"]);
+    let (outcome, stats) = warned(command, directory, "zpager run --store-threshold 20%".into());
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert_eq!(outcome.stdout, words.free().stdout, "{}", outcome.report());
+    assert!(stats.store.ahead_pages > 0, "{stats:?}");
+}
+
 /// Whatever the time it takes: beyond the few pages that are always tried.
 #[test]
 fn a_store_that_is_nearly_full_gets_pages_compressed_once_more() {

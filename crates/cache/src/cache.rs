@@ -17,6 +17,7 @@ mod kept;
 mod lists;
 mod recoding;
 mod rules;
+mod shelf;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -28,7 +29,7 @@ use zpager_policy::{Design, Lists};
 use zpager_pool::{AnyPool, Handle, Pool, Space, SpaceSource};
 use zpager_store::{
     Around, BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround,
-    ReadError, References, Seal, read_run,
+    ReadBehind, ReadError, References, Seal, read_run,
 };
 
 use crate::coder::{Codecs, Coder};
@@ -43,6 +44,7 @@ use cleaning::Waiting;
 pub use kept::{Content, Seen};
 use recoding::Recoder;
 use rules::{Rules, reserve_pool};
+use shelf::Shelf;
 use writer::Writer;
 
 /// Bytes of the pool for each entry that the order has room for.
@@ -92,6 +94,8 @@ pub struct Reads {
     pub pages: usize,
     /// Those of them that came from the store.
     pub spilled_pages: usize,
+    /// Those of them that were in the store, and came from RAM, where they were as well.
+    pub shelved_pages: usize,
     /// Reads from the store.
     pub reads: u32,
     /// Bytes read from the store.
@@ -204,6 +208,10 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     output: M::Space,
     store: Option<Store<B>>,
     writer: Writer<M::Space>,
+    /// What is in RAM of the store, where pages are written before they have to leave.
+    shelf: Option<Shelf<M::Space>>,
+    /// Whether what is written now is put there.
+    shelves: bool,
     blocks: M::Space,
     /// A cluster that is read around in, where the pool may be large enough for that.
     around: Option<M::Space>,
@@ -249,6 +257,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let held_bytes = Held::bytes_for(clusters).max(BLOCK_BYTES);
         let seal = store.as_ref().map_or(Seal::Checksum, |store| store.clusters.seal());
         let rules = Rules::new(design);
+        let shelf = match design.write_ahead_percent.filter(|_| store.is_some()) {
+            Some(_) => Some(Shelf::reserve(&source, pool_bytes_max, clusters)?),
+            None => None,
+        };
         Some(Cache {
             index: Index::new(source)?,
             pool: reserve_pool(&source, design.pool, pool_bytes_max)?,
@@ -269,6 +281,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 design.layout,
                 seal,
             ),
+            shelf,
+            shelves: false,
             blocks: source.reserve(READ_BYTES)?,
             around: match rules.reads_around && pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
                 true => Some(source.reserve(CLUSTER_BYTES)?),
@@ -301,6 +315,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.writer.trim(0);
         self.trim_recoder(0);
         self.forget_around();
+        self.shelf.iter_mut().for_each(Shelf::clear);
         self.has_coded = false;
         self.read_bytes_max = 0;
         self.held.become_copy();
@@ -407,7 +422,13 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             - size_of::<Index<M>>()
             + self.index.leaves_bytes()
             + self.fills.touched_bytes()
+            + self.shelf.as_ref().map_or(0, Shelf::metadata_bytes)
             + self.buffer_bytes()
+    }
+
+    /// RAM of pages that are in the store as well ([`Cache::spill_ahead`]), in whole clusters.
+    pub fn shelf_bytes(&self) -> usize {
+        self.shelf.as_ref().map_or(0, Shelf::held_bytes)
     }
 
     /// Bytes of the pages that lie in the pool as they were.
@@ -694,6 +715,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let mut places = [Place::from_raw(0); RUN_MAX];
         let mut codecs = [CodecId::Copy; RUN_MAX];
         let count = self.spilled_run(first, pages.len().min(RUN_MAX), &mut places, &mut codecs);
+        let is_shelved = self.is_shelved(places[0]);
         let mut decoder = self.decoder();
         let (reads_before, bytes_before) = (reads.reads, reads.read_bytes);
         let mut good = 0;
@@ -719,7 +741,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             }
         }
         reads.pages += good;
-        reads.spilled_pages += good;
+        match is_shelved {
+            true => reads.shelved_pages += good,
+            false => reads.spilled_pages += good,
+        }
         match failure {
             Some(lost) if good == 0 => Err(lost),
             _ => Ok(()),
@@ -738,6 +763,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         // SAFETY: the read buffer is this cache's alone.
         let buffer = unsafe { bytes_mut(&self.blocks, READ_BYTES) };
         let clusters = store.clusters;
+        let shelved = places.first().and_then(|place| self.find_shelved(*place));
+        if let Some(shelved) = shelved {
+            let blocks = ReadBehind::new(&store.blocks, [Some(shelved), None]);
+            read_run(&blocks, clusters, places, buffer, each);
+            return Ok(());
+        }
         let transfer = match &self.around {
             Some(around) => {
                 // SAFETY: the space is this cache's alone.
@@ -810,11 +841,31 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     }
 
     fn free_record(&mut self, place: Place) {
-        let Some(store) = &self.store else { return };
-        self.held.remove(place);
-        if store.clusters.drop_reference(place.cluster(), &store.blocks) {
+        if self.let_go(place) {
             self.pause.left = 0;
         }
+    }
+
+    /// Gives the reference to a record back; whether its cluster is free by that.
+    fn let_go(&mut self, place: Place) -> bool {
+        let Some(store) = &self.store else { return false };
+        self.held.remove(place);
+        if let Some(shelf) = &mut self.shelf
+            && self.held.records(place.cluster()) == 0
+        {
+            shelf.forget(place.cluster());
+        }
+        store.clusters.drop_reference(place.cluster(), &store.blocks)
+    }
+
+    /// What the cluster of a record is, where it is in RAM as well.
+    fn find_shelved(&self, place: Place) -> Option<(u32, &[u8])> {
+        let data = self.shelf.as_ref()?.find(place.cluster())?;
+        Some((place.cluster(), data))
+    }
+
+    fn is_shelved(&self, place: Place) -> bool {
+        self.find_shelved(place).is_some()
     }
 
     /// Has page `to`, of which nothing is known, be what page `from` was; `from` is absent
@@ -879,6 +930,37 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             self.compact();
         }
         if gathered > 0 { Ok(gathered) } else { Err(SpillError::Nothing) }
+    }
+
+    /// [`Cache::spill`] before RAM is needed: what is written stays there until [`Cache::unshelve`]
+    /// makes room. Waits for no write that goes on.
+    ///
+    /// # Errors
+    /// As [`Cache::spill`]; [`SpillError::Nothing`] also where not [`Cache::can_spill_ahead`].
+    pub fn spill_ahead(&mut self) -> Result<usize, SpillError> {
+        if !self.can_spill_ahead() {
+            return Err(SpillError::Nothing);
+        }
+        self.shelves = true;
+        let spilled = self.spill();
+        self.shelves = false;
+        spilled
+    }
+
+    /// Whether the design writes ahead, and nothing speaks against a write now.
+    pub fn can_spill_ahead(&self) -> bool {
+        self.shelf.is_some() && self.pause.left == 0 && !self.is_writing()
+    }
+
+    /// Whether a write goes on that the next one would wait for.
+    pub fn is_writing(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| self.writer.is_writing(store))
+    }
+
+    /// Has the oldest cluster that is in the store and in RAM be in the store alone; how many bytes
+    /// that gives.
+    pub fn unshelve(&mut self) -> usize {
+        self.shelf.as_mut().map_or(0, Shelf::forget_oldest)
     }
 
     /// Writes the open batch.

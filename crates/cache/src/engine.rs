@@ -13,6 +13,7 @@
 //! swap out: choose, drop_clean, swap_out  the pages are in the cache
 //! write:    written                     a page is not in the store any more
 //! spill:   spill, spilled               the oldest of the cache are in the store
+//! ahead:   departed, spilled            they are there, and in RAM until that is needed
 //! ```
 //! A block device has no resident pages: its blocks are written by `replace` and read by `look`.
 //!
@@ -71,6 +72,10 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
     spill_ticks: u64,
     /// Most pages that one fault brings in.
     window_max: u64,
+    /// See [`Design::write_ahead_percent`].
+    write_ahead_percent: Option<usize>,
+    /// How much of the pool may hold what the store has not, when that was looked at last.
+    write_ahead_bytes: usize,
     /// A cell of the pool, and how many an adaptive pool is to free.
     cell_bytes: usize,
     cells_to_free: usize,
@@ -93,6 +98,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             size: design.size,
             copies: Copies::default(),
             spill_ticks: 0,
+            write_ahead_percent: design.write_ahead_percent,
+            write_ahead_bytes: usize::MAX,
             window_max: window_max.min(design.read_ahead_pages as u64),
             cell_bytes: match design.pool {
                 PoolKind::Cells(pages) => pages * PAGE_BYTES as usize,

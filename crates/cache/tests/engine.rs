@@ -151,7 +151,17 @@ fn run<C: Kept>(
     store_bytes: usize,
     page_of: fn(&Page) -> C::Page,
 ) -> Counts {
-    let design = Design { codec: CodecId::Lz4, ..Design::new(&Settings::of(id), BUDGET_BYTES) };
+    run_as::<C>(Design::new(&Settings::of(id), BUDGET_BYTES), accesses, store_bytes, page_of)
+}
+
+/// [`run`] of a design whose parts are known.
+fn run_as<C: Kept>(
+    design: Design,
+    accesses: &[Access],
+    store_bytes: usize,
+    page_of: fn(&Page) -> C::Page,
+) -> Counts {
+    let design = Design { codec: CodecId::Lz4, ..design };
     let mut driver = Driver::<C>::new(&design, BUDGET_BYTES, store_bytes);
     let mut written = vec![C::zero(); PAGES as usize];
     for (number, &access) in (1..).zip(accesses) {
@@ -188,6 +198,21 @@ fn every_page_is_what_it_was() {
             println!("{}: {counts:?}", id.name());
             assert!(counts.store_faults > 0 && counts.compressed_faults > 0, "nothing was tried");
         }
+    }
+}
+
+/// Pages that are written before they have to leave are what they were, wherever they come from, and
+/// take no more than the budget.
+#[test]
+fn what_is_written_ahead_is_what_it_was() {
+    let mut random = random(2001);
+    for write_ahead_percent in [1, 30, 80].map(Some) {
+        let accesses = program(&mut random, 60);
+        let design = Design::new(&Settings::of(DesignId::Default), BUDGET_BYTES);
+        let design = Design { write_ahead_percent, ..design };
+        let counts = run_as::<Codecs>(design, &accesses, 64 * MIB, Page::clone);
+        println!("{write_ahead_percent:?}: {counts:?}");
+        assert!(counts.ahead_pages > 0 && counts.shelved_pages > 0, "nothing was tried");
     }
 }
 

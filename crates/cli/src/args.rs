@@ -135,6 +135,11 @@ pub(crate) struct DesignArguments {
     /// What compresses the pages [default: the design's]
     #[arg(long, value_name = "NAME")]
     pub(crate) codec: Option<String>,
+
+    /// When pages leave for the store before they have to, such as 50%: so much of the room for
+    /// compressed pages may hold what the store has not [default: they leave when they have to]
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    pub(crate) store_threshold: Option<String>,
 }
 
 /// Compare the codecs on your own data: ratio and times, page by page.
@@ -317,12 +322,13 @@ pub(crate) struct StatusArguments {
 
 /// Change a device that is served.
 #[derive(Debug, Args)]
-#[command(override_usage = "zpager device set [--socket PATH] memory=SIZE")]
+#[command(override_usage = "zpager device set [--socket PATH] memory=SIZE|threshold=PERCENT")]
 pub(crate) struct SetArguments {
     #[command(flatten)]
     pub(crate) place: PlaceArguments,
 
-    /// What to change: memory=SIZE; what does not fit any more goes to the swap file first
+    /// What to change: memory=SIZE, where what does not fit any more goes to the swap file first; or
+    /// threshold=PERCENT, how full the memory gets before blocks leave for it
     #[arg(value_name = "NAME=VALUE", required = true)]
     pub(crate) change: String,
 }

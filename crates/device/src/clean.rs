@@ -340,6 +340,10 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
         true
     }
 
+    fn set_threshold(&self, percent: u64) -> Result<(), String> {
+        Err(format!("threshold={percent}%: what is in front of a disk has no store of its own"))
+    }
+
     fn set_memory(&self, memory_bytes: u64) -> Result<(), String> {
         check_memory(memory_bytes, self.memory_bytes_max)?;
         let before = std::mem::replace(&mut self.lock().memory_bytes, memory_bytes);

@@ -25,10 +25,14 @@ const REPLY_MAX: Duration = Duration::from_secs(600);
 pub enum Command {
     /// What the device holds and has done.
     Status,
-    /// Another amount of memory.
+    /// What is given is to be so from now on.
     Set {
         /// What pool, metadata and connections may take.
-        memory_bytes: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        memory_bytes: Option<u64>,
+        /// How full the pool gets before blocks leave for the store, in percent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        threshold_percent: Option<u64>,
     },
     /// The end of the server.
     Stop {
@@ -123,7 +127,14 @@ mod tests {
     fn commands_are_lines_as_documented() {
         let table = [
             (r#"{"command":"status"}"#, Command::Status),
-            (r#"{"command":"set","memory_bytes":8388608}"#, Command::Set { memory_bytes: 8 << 20 }),
+            (
+                r#"{"command":"set","memory_bytes":8388608}"#,
+                Command::Set { memory_bytes: Some(8 << 20), threshold_percent: None },
+            ),
+            (
+                r#"{"command":"set","threshold_percent":60}"#,
+                Command::Set { memory_bytes: None, threshold_percent: Some(60) },
+            ),
             (r#"{"command":"stop","force":false}"#, Command::Stop { force: false }),
         ];
         for (line, command) in table {

@@ -35,6 +35,8 @@ use crate::statistics::{Counters, Status};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BLOCKS, Worker};
 
+/// Of a pool all that it may hold.
+const ALL_PERCENT: usize = 100;
 /// The largest device: as far as the index of one process reaches.
 pub const SIZE_BYTES_MAX: u64 = 1 << 40;
 /// The least memory: tables, the store's buffers, and a pool in front of them.
@@ -91,12 +93,16 @@ struct Shared<M: SpaceSource, B> {
     store_bytes: u64,
     size_bytes: u64,
     shortage: Shortage,
+    /// When the pool holds so many percent of what it may, blocks leave before they have to.
+    threshold_percent: usize,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
     /// A device of zeros. `None` when `source` has no room.
     pub fn new(source: M, setup: &Setup, store: Option<Store<B>>) -> Option<Self> {
-        let design = Design::new(&setup.settings, setup.memory_bytes as usize);
+        let mut design = Design::new(&setup.settings, setup.memory_bytes as usize);
+        // What is written ahead leaves the RAM as well, which the pool has taken for itself.
+        let threshold_percent = design.write_ahead_percent.take().unwrap_or(ALL_PERCENT);
         let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
         Some(Device {
             size_bytes: setup.size_bytes,
@@ -113,6 +119,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
                 store_bytes: (clusters * CLUSTER_BYTES) as u64,
                 size_bytes: setup.size_bytes,
                 shortage: Shortage::default(),
+                threshold_percent,
             }),
         })
     }
@@ -221,6 +228,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         }
         let departed = shared.engine.departed();
         shared.note(&departed);
+        shared.write_ahead();
         shared.give_up();
         shared.watch();
         if shared.taken_bytes() > taken_bytes && outcome.is_ok() {
@@ -271,6 +279,18 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             shared.kept_bytes = Some(0);
         }
         self.keep_more()
+    }
+
+    fn set_threshold(&self, percent: u64) -> Result<(), String> {
+        let mut shared = self.lock();
+        if !(1..=ALL_PERCENT as u64).contains(&percent) {
+            return Err(format!("threshold={percent}%: give 1% to {ALL_PERCENT}%"));
+        }
+        if shared.store_bytes == 0 {
+            return Err(format!("threshold={percent}%: there is no store"));
+        }
+        shared.threshold_percent = percent as usize;
+        Ok(())
     }
 
     fn set_memory(&self, memory_bytes: u64) -> Result<(), String> {
@@ -456,6 +476,18 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             self.spill()?;
         }
         Err(Refused::NoSpace)
+    }
+
+    /// Has the oldest blocks leave before others need their room, as long as nobody waits for that.
+    fn write_ahead(&mut self) {
+        let most_bytes = self.pool_bytes_max() / ALL_PERCENT * self.threshold_percent;
+        let is_due = self.threshold_percent < ALL_PERCENT
+            && self.engine.cache.pool_bytes() > most_bytes
+            && !self.engine.cache.is_writing();
+        if is_due {
+            // Nobody needs the room yet, and who does later is told why there is none.
+            let _ = self.spill();
+        }
     }
 
     fn spill(&mut self) -> Result<(), Refused> {

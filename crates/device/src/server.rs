@@ -429,10 +429,16 @@ impl Server {
     fn control(&self, command: Command) -> Reply {
         match command {
             Command::Status => Reply::Status(Box::new(self.device.status())),
-            Command::Set { memory_bytes } => match self.device.set_memory(memory_bytes) {
-                Ok(()) => Reply::Done,
-                Err(why) => Reply::Error(why),
-            },
+            Command::Set { memory_bytes, threshold_percent } => {
+                let memory = memory_bytes.map_or(Ok(()), |bytes| self.device.set_memory(bytes));
+                let threshold = |()| {
+                    threshold_percent.map_or(Ok(()), |percent| self.device.set_threshold(percent))
+                };
+                match memory.and_then(threshold) {
+                    Ok(()) => Reply::Done,
+                    Err(why) => Reply::Error(why),
+                }
+            }
             Command::Stop { force } => match self.connections.users() {
                 users if users > 0 && !force => Reply::Error(format!(
                     "{users} clients use the device: have them leave (swapoff, nbd-client -d), or \

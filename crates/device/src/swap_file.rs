@@ -50,6 +50,10 @@ impl Blocks for SwapFile {
         self.writes.settle().map_err(|error| Errno(error.0))
     }
 
+    fn is_writing(&self) -> bool {
+        !self.writes.has_ended()
+    }
+
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         let at = self.start_bytes + offset_bytes;
         self.fd().write_all_at(at, data).map_err(|error| Errno(error.0))

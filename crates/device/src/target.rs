@@ -117,6 +117,12 @@ pub trait Target {
         0
     }
 
+    /// Has blocks leave for the store when the pool holds so many percent of what it may, from now on.
+    ///
+    /// # Errors
+    /// What is wrong; nothing has changed.
+    fn set_threshold(&self, percent: u64) -> Result<(), String>;
+
     /// What it holds and has done.
     fn status(&self) -> Status;
 }

@@ -386,6 +386,38 @@ fn memory_can_be_set_as_far_as_there_is_a_place_for_the_rest() {
     pair.check(0, 64 * MIB);
 }
 
+/// Blocks leave once the pool is as full as the threshold says, a cluster with each write, and come back
+/// as they were.
+#[test]
+fn blocks_leave_at_the_threshold() {
+    let mut pair = Pair::new(DesignId::Default, 64 * MIB, &Behind::Good(64 * MIB));
+    let mut random = random(1999);
+    let mut fill = |pair: &mut Pair, range: std::ops::Range<u64>| {
+        for at in range.step_by(64 << 10) {
+            let mut data = vec![0; 64 << 10];
+            data.chunks_mut(8).for_each(|word| word[0] = random.u64(..256) as u8);
+            pair.write(at, &data);
+        }
+    };
+    fill(&mut pair, 0..4 * MIB);
+    let before = pair.device.status();
+    assert_eq!(before.spilled_blocks, 0, "it is not full: {before:?}");
+    for percent in [0, 101] {
+        assert!(pair.device.set_threshold(percent).expect_err("out of range").contains("100%"));
+    }
+    pair.device.set_threshold(5).expect("in range");
+    fill(&mut pair, 4 * MIB..8 * MIB);
+    let status = pair.device.status();
+    assert!(status.spilled_blocks > 0 && status.pool_bytes < before.pool_bytes, "{status:?}");
+    pair.check(0, 8 * MIB);
+    pair.device.set_threshold(100).expect("in range");
+    let spilled_blocks = pair.device.status().spilled_blocks;
+    fill(&mut pair, 8 * MIB..9 * MIB);
+    assert_eq!(pair.device.status().spilled_blocks, spilled_blocks);
+    let alone = Pair::new(DesignId::Default, MIB, &Behind::Nothing);
+    assert!(alone.device.set_threshold(50).expect_err("nowhere").contains("no store"));
+}
+
 #[test]
 fn clients_come_and_go() {
     let pair = Pair::new(DesignId::Default, MIB, &Behind::Nothing);

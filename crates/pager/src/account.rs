@@ -36,7 +36,9 @@ const FIXED_BYTES_OF_CHILD: usize = 8 * PAGE_BYTES + SLOTS * size_of::<Sample>()
 impl Process {
     /// What lies in the pages that are in no frame, as if all were equally full.
     fn own_payload_bytes(&self) -> usize {
-        let (payload, pool) = (self.engine.cache.payload_bytes(), self.engine.cache.pool_bytes());
+        let cache = &self.engine.cache;
+        let [payload, pool] =
+            [cache.payload_bytes(), cache.pool_bytes()].map(|bytes| bytes + cache.shelf_bytes());
         (payload as u128 * self.own_pool_bytes() as u128 / pool.max(1) as u128) as usize
     }
 
@@ -55,9 +57,10 @@ impl Process {
         self.resident_pages as usize * PAGE_BYTES
     }
 
-    /// What the pool holds in pages that are in no frame.
+    /// What the pool, and what was written of it ahead, holds in pages that are in no frame.
     fn own_pool_bytes(&self) -> usize {
-        self.engine.cache.pool_bytes().saturating_sub(ACCOUNT.pool_bytes())
+        let cache = &self.engine.cache;
+        (cache.pool_bytes() + cache.shelf_bytes()).saturating_sub(ACCOUNT.pool_bytes())
     }
 
     /// What belongs to the pool alone is lost to others, used or not; but once, and not for every

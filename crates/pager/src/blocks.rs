@@ -1,5 +1,5 @@
-//! What lies behind the store of a run: the stores of this machine, or a server's memory, of which a
-//! file may have a second copy.
+//! What lies behind the store of a run: stores in a row, of which a server's memory may be one; or that
+//! alone, of which a file may have a second copy.
 //!
 //! Of two copies one is enough for a write to have succeeded, and the server's is read first. What
 //! it does not have, or does not give while it is gone, comes from the file.
@@ -11,14 +11,14 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use zpager_store::{Blocks, Errno};
 use zpager_wire::STORES_MAX;
 
-use crate::own::{OwnStores, SwapFile};
+use crate::own::{OneStore, OwnStores, SwapFile};
 use crate::remote::RemoteMemory;
 
 /// The kinds.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a process has one, and no allocator")]
 pub(crate) enum AnyBlocks {
-    Local(OwnStores),
+    Row(OwnStores),
     /// With a mirror, which has the second copy.
     Remote(RemoteMemory, Option<SwapFile>),
 }
@@ -42,9 +42,12 @@ impl AnyBlocks {
     pub(crate) fn file_descriptors(&self) -> [i32; STORES_MAX] {
         let mut descriptors = [-1; STORES_MAX];
         match self {
-            AnyBlocks::Local(stores) => {
-                let files = descriptors.iter_mut().zip(stores.blocks());
-                files.for_each(|(descriptor, file)| *descriptor = file.fd.0);
+            AnyBlocks::Row(stores) => {
+                for (descriptor, store) in descriptors.iter_mut().zip(stores.blocks()) {
+                    if let OneStore::File(file) = store {
+                        *descriptor = file.fd.0;
+                    }
+                }
             }
             AnyBlocks::Remote(_, mirror) => {
                 descriptors[0] = mirror.map_or(-1, |mirror| mirror.fd.0);
@@ -56,7 +59,7 @@ impl AnyBlocks {
     /// The store that failed, and why, where another one took over and this was not asked since.
     pub(crate) fn take_failure(&self) -> Option<(usize, Errno)> {
         match self {
-            AnyBlocks::Local(stores) => stores.take_failure(),
+            AnyBlocks::Row(stores) => stores.take_failure(),
             AnyBlocks::Remote(..) => None,
         }
     }
@@ -67,7 +70,7 @@ impl Blocks for AnyBlocks {
         // SAFETY: the caller's promise, here and below.
         unsafe {
             match self {
-                AnyBlocks::Local(stores) => stores.begin_write(offset_bytes, data),
+                AnyBlocks::Row(stores) => stores.begin_write(offset_bytes, data),
                 AnyBlocks::Remote(remote, None) => remote.begin_write(offset_bytes, data),
                 AnyBlocks::Remote(remote, Some(file)) => {
                     let begun = [
@@ -85,7 +88,7 @@ impl Blocks for AnyBlocks {
     }
     fn settle(&self) -> Result<(), Errno> {
         match self {
-            AnyBlocks::Local(stores) => stores.settle(),
+            AnyBlocks::Row(stores) => stores.settle(),
             AnyBlocks::Remote(remote, None) => remote.settle(),
             AnyBlocks::Remote(remote, Some(file)) => {
                 let goes_on = GOES_ON.each_ref().map(|goes_on| goes_on.swap(false, Relaxed));
@@ -97,9 +100,19 @@ impl Blocks for AnyBlocks {
             }
         }
     }
+    fn is_writing(&self) -> bool {
+        match self {
+            AnyBlocks::Row(stores) => stores.is_writing(),
+            AnyBlocks::Remote(remote, None) => remote.is_writing(),
+            AnyBlocks::Remote(remote, Some(file)) => {
+                let goes_on = GOES_ON.each_ref().map(|goes_on| goes_on.load(Relaxed));
+                goes_on[0] && remote.is_writing() || goes_on[1] && file.is_writing()
+            }
+        }
+    }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         match self {
-            AnyBlocks::Local(stores) => stores.write_at(offset_bytes, data),
+            AnyBlocks::Row(stores) => stores.write_at(offset_bytes, data),
             AnyBlocks::Remote(remote, None) => remote.write_at(offset_bytes, data),
             AnyBlocks::Remote(remote, Some(file)) => {
                 either([remote.write_at(offset_bytes, data), file.write_at(offset_bytes, data)])
@@ -108,7 +121,7 @@ impl Blocks for AnyBlocks {
     }
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         match self {
-            AnyBlocks::Local(stores) => stores.read_at(offset_bytes, data),
+            AnyBlocks::Row(stores) => stores.read_at(offset_bytes, data),
             AnyBlocks::Remote(remote, None) => remote.read_at(offset_bytes, data),
             AnyBlocks::Remote(remote, Some(file)) => {
                 remote.read_if_up(offset_bytes, data).or_else(|_| file.read_at(offset_bytes, data))
@@ -117,7 +130,7 @@ impl Blocks for AnyBlocks {
     }
     fn punch(&self, offset_bytes: u64, bytes: u64) {
         match self {
-            AnyBlocks::Local(stores) => stores.punch(offset_bytes, bytes),
+            AnyBlocks::Row(stores) => stores.punch(offset_bytes, bytes),
             AnyBlocks::Remote(remote, mirror) => {
                 remote.punch(offset_bytes, bytes);
                 if let Some(file) = mirror {

@@ -128,6 +128,7 @@ impl Process {
             count(&counters.compressed_faults, 1);
         }
         count(&counters.swapped_in_pages, reads.pages);
+        count(&counters.shelved_pages, reads.shelved_pages);
         count(&counters.store_reads, reads.reads as usize);
         count(&counters.store_read_bytes, reads.read_bytes);
         let heats = &came.heats[..reads.pages];

@@ -15,6 +15,7 @@ use zpager_sys::mapping::Mapping;
 use zpager_sys::signal;
 use zpager_wire::{Frame, Frames};
 
+use crate::remote::RemoteMemory;
 use crate::sharing::ACCOUNT;
 
 const EFBIG: zpager_sys::Errno = zpager_sys::Errno(27);
@@ -155,7 +156,7 @@ fn frame(word: u32) -> Option<Frame> {
 }
 
 /// The run's stores.
-pub(crate) type OwnStores = Stores<'static, SwapFile>;
+pub(crate) type OwnStores = Stores<'static, OneStore>;
 
 const _: () = assert!(zpager_wire::STORES_MAX == zpager_store::STORES_MAX);
 
@@ -165,6 +166,55 @@ pub(crate) struct SwapFile {
     pub(crate) fd: Fd,
     /// Where it begins.
     pub(crate) start_bytes: u64,
+}
+
+/// One of the run's stores.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OneStore {
+    File(SwapFile),
+    Server(RemoteMemory),
+}
+
+impl Blocks for OneStore {
+    unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                OneStore::File(file) => file.begin_write(offset_bytes, data),
+                OneStore::Server(server) => server.begin_write(offset_bytes, data),
+            }
+        }
+    }
+    fn settle(&self) -> Result<(), Errno> {
+        match self {
+            OneStore::File(file) => file.settle(),
+            OneStore::Server(server) => server.settle(),
+        }
+    }
+    fn is_writing(&self) -> bool {
+        match self {
+            OneStore::File(file) => file.is_writing(),
+            OneStore::Server(server) => server.is_writing(),
+        }
+    }
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
+        match self {
+            OneStore::File(file) => file.write_at(offset_bytes, data),
+            OneStore::Server(server) => server.write_at(offset_bytes, data),
+        }
+    }
+    fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        match self {
+            OneStore::File(file) => file.read_at(offset_bytes, data),
+            OneStore::Server(server) => server.read_at(offset_bytes, data),
+        }
+    }
+    fn punch(&self, offset_bytes: u64, bytes: u64) {
+        match self {
+            OneStore::File(file) => file.punch(offset_bytes, bytes),
+            OneStore::Server(server) => server.punch(offset_bytes, bytes),
+        }
+    }
 }
 
 /// This process's writes to swap files.
@@ -188,6 +238,9 @@ impl Blocks for SwapFile {
     }
     fn settle(&self) -> Result<(), Errno> {
         WRITES.settle().map_err(|error| Errno(error.0))
+    }
+    fn is_writing(&self) -> bool {
+        !WRITES.has_ended()
     }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         let outcome = self.fd.write_all_at(self.start_bytes + offset_bytes, data);

@@ -40,6 +40,11 @@ impl RemoteMemory {
         Ok(RemoteMemory { requests })
     }
 
+    /// How much the server may be given, in bytes.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.requests.remote.limit_bytes()
+    }
+
     /// In a forked child: no write goes on.
     pub(crate) fn become_copy() {
         WRITE.store(0, Relaxed);
@@ -64,6 +69,10 @@ impl Blocks for RemoteMemory {
             Some(ticket) => errno(self.requests.settle(process::pid(), ticket)),
             None => Ok(()),
         }
+    }
+    fn is_writing(&self) -> bool {
+        let ticket = Ticket::from_raw(WRITE.load(Relaxed));
+        ticket.is_some_and(|ticket| !self.requests.has_ended(process::pid(), ticket))
     }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         // SAFETY: the data are copied before the call returns.

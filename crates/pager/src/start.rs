@@ -28,7 +28,7 @@ use crate::account::{Published, count};
 use crate::blocks::AnyBlocks;
 use crate::hold::pages_of;
 use crate::maps::{self, Kind};
-use crate::own::{Own, SwapFile};
+use crate::own::{OneStore, Own, SwapFile};
 use crate::parked::Parked;
 use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, Process};
 use crate::record::Recorder;
@@ -53,8 +53,8 @@ const STACK_ABOVE_BYTES: usize = 64 << 10;
 /// as much, and the blocks of the threads.
 const POOL_PART: usize = 32;
 const THREADS_PART: usize = 32;
-/// The numbers of the row of stores and of a server among what has one key.
-const LOCAL_STORES: u16 = 0;
+/// The numbers of a row of stores and of a server that stands alone among what has one key.
+const ROW_OF_STORES: u16 = 0;
 const REMOTE_STORE: u16 = 1;
 /// Mappings that are looked at one batch at a time.
 const LINES_MAX: usize = 64;
@@ -375,16 +375,23 @@ fn open_store(control: &Control) -> Result<Option<Store<AnyBlocks>>, Errno> {
     map.close();
     // SAFETY: the supervisor made the map of so many words; they are only ever used as atomics.
     let words: &'static [AtomicU64] = unsafe { core::slice::from_raw_parts(base.cast(), length) };
-    let number = if remote.is_some() { REMOTE_STORE } else { LOCAL_STORES };
+    let place = usize::try_from(settings.remote_place).ok();
+    let number = if remote.is_some() && place.is_none() { REMOTE_STORE } else { ROW_OF_STORES };
     let seal = match settings.store_encrypt {
         0 => Seal::Checksum,
         _ => Seal::Cipher(make_cipher(&settings.store_key, number)?),
     };
     let clusters = Clusters::new(words).with_seal(seal);
     let mut files = files.into_iter().flatten();
-    let blocks = match remote {
-        None => AnyBlocks::Local(Stores::new(clusters, files)),
-        Some(remote) => AnyBlocks::Remote(remote, files.next().map(|(_, mirror)| mirror)),
+    let blocks = match (remote, place) {
+        (Some(remote), None) => AnyBlocks::Remote(remote, files.next().map(|(_, mirror)| mirror)),
+        (remote, place) => {
+            let server = remote.map(|remote| (remote.limit_bytes(), OneStore::Server(remote)));
+            let mut next_file = || files.next().map(|(bytes, file)| (bytes, OneStore::File(file)));
+            let row: [_; STORES_MAX] =
+                core::array::from_fn(|at| if Some(at) == place { server } else { next_file() });
+            AnyBlocks::Row(Stores::new(clusters, row.into_iter().flatten()))
+        }
     };
     Ok(Some(Store { blocks, clusters }))
 }
@@ -399,7 +406,7 @@ fn make_cipher(key: &StoreKey, store: u16) -> Result<&'static Cipher, Errno> {
     })
 }
 
-/// A server's memory, if that is the run's store.
+/// A server's memory, if that is the run's store or one of them.
 fn open_remote(control: &Control) -> Result<Option<RemoteMemory>, Errno> {
     let settings = &control.settings;
     if settings.remote_fd < 0 {

@@ -200,7 +200,7 @@ impl Process {
     fn shares(&self) -> Shares {
         Shares {
             resident_bytes: self.own_resident_bytes(),
-            pool_bytes: self.engine.cache.pool_bytes(),
+            pool_bytes: self.engine.cache.pool_bytes() + self.engine.cache.shelf_bytes(),
             raw_bytes: self.engine.cache.raw_bytes(),
             has_store: self.engine.cache.has_store(),
         }
@@ -426,8 +426,11 @@ impl Process {
         count(&counters.original_bytes, departed.compressed * PAGE_BYTES);
         count(&counters.compressed_bytes, departed.compressed_bytes);
         self.become_spares(lifted.len());
-        // Pages that do not shrink have left already.
+        // Pages that do not shrink have left already; others may leave before they have to.
+        let began = ticks();
         let written = self.engine.departed();
+        self.engine.spilled(&written, ticks().wrapping_sub(began));
+        count(&counters.ahead_pages, written.outcome.unwrap_or(0));
         self.count_written(&written);
     }
 

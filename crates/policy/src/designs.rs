@@ -68,6 +68,15 @@ impl DesignId {
         }
     }
 
+    /// The parameter that says when pages are written before their room is needed.
+    pub const fn threshold_key(self) -> Option<Key> {
+        match self {
+            Self::Cervera => Some(Key::CerveraThreshold),
+            Self::Default => Some(Key::DefaultThreshold),
+            Self::Hp | Self::Castro | Self::Zswap => None,
+        }
+    }
+
     /// Who described it, and where.
     pub const fn source(self) -> &'static str {
         match self {
@@ -230,6 +239,9 @@ pub struct Design {
     pub read_ahead_pages: usize,
     /// What becomes of clean pages.
     pub clean_pages: CleanPages,
+    /// Of the pool's share so much may hold pages that the store has not; what is older is written
+    /// before its room is needed.
+    pub write_ahead_percent: Option<usize>,
 }
 
 const PAGE_BYTES: usize = crate::shares::PAGE_BYTES;
@@ -267,6 +279,7 @@ fn cervera(settings: &Settings) -> Design {
         read_path: ReadPath::Alone,
         read_ahead_pages: 1,
         clean_pages: CleanPages::Compressed,
+        write_ahead_percent: None,
     }
 }
 
@@ -286,6 +299,7 @@ fn hp(settings: &Settings, budget_bytes: usize) -> Design {
         read_path: ReadPath::Alone,
         read_ahead_pages: 1,
         clean_pages: CleanPages::Compressed,
+        write_ahead_percent: None,
     }
 }
 
@@ -312,6 +326,7 @@ fn castro(settings: &Settings) -> Design {
             0 => CleanPages::Compressed,
             _ => CleanPages::Switched(evidence),
         },
+        write_ahead_percent: None,
     }
 }
 
@@ -332,6 +347,7 @@ fn zswap(settings: &Settings, budget_bytes: usize) -> Design {
         read_path: ReadPath::Alone,
         read_ahead_pages: 1,
         clean_pages: CleanPages::Compressed,
+        write_ahead_percent: None,
     }
 }
 
@@ -354,6 +370,10 @@ fn default(settings: &Settings) -> Design {
         read_path: ReadPath::Ahead,
         read_ahead_pages: settings.number(Key::DefaultReadAhead),
         clean_pages: CleanPages::Kept,
+        write_ahead_percent: match settings.get(Key::DefaultThreshold) {
+            AUTO => None,
+            percent => Some(percent as usize),
+        },
     }
 }
 

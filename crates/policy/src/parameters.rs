@@ -50,6 +50,7 @@ pub enum Key {
     DefaultCodec,
     DefaultSplit,
     DefaultReadAhead,
+    DefaultThreshold,
 }
 
 /// What values there are.
@@ -138,7 +139,7 @@ const fn residents(key: Key, name: &'static str, source: &'static str) -> Parame
 }
 
 /// How many parameters there are.
-pub const PARAMETERS_COUNT: usize = 25;
+pub const PARAMETERS_COUNT: usize = 26;
 
 /// The table.
 pub static PARAMETERS: [Parameter; PARAMETERS_COUNT] = [
@@ -291,6 +292,13 @@ pub static PARAMETERS: [Parameter; PARAMETERS_COUNT] = [
         WINDOW_MAX as u64,
         "most pages that come with one fault",
         "mm/readahead.c of Linux",
+    ),
+    auto(
+        Key::DefaultThreshold,
+        "default.threshold",
+        Kind::Percent(1, 100, "the pool's share"),
+        "of more that is not in the store the oldest is written ahead of need; auto: of none",
+        "after cervera 3.4",
     ),
 ];
 

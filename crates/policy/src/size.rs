@@ -45,6 +45,15 @@ impl Size {
         }
     }
 
+    /// What the pool may grow to of what a process holds, in bytes, where pages can be written before
+    /// it does.
+    pub fn pool_share_bytes(&self, shares: &Shares) -> Option<usize> {
+        match self {
+            Self::Split(split) => Some(split.pool_share_bytes(shares)),
+            Self::Cleaning(_) | Self::Fixed(_) | Self::Adaptive(_) | Self::Limit(_) => None,
+        }
+    }
+
     /// What nobody but a pool that holds `pool_bytes` may use, and it does not use either.
     pub fn unused_bytes(&self, pool_bytes: usize) -> usize {
         match self {

@@ -233,6 +233,12 @@ impl Split {
         }
     }
 
+    /// What is the pool's of what a process holds, in bytes.
+    pub fn pool_share_bytes(&self, shares: &Shares) -> usize {
+        let sum = shares.resident_bytes + shares.pool_bytes;
+        sum / PARTS as usize * (PARTS - self.part) as usize
+    }
+
     /// The next step of a process that holds `shares` and has to give.
     pub fn next_step(&self, shares: &Shares) -> Step {
         let sum = shares.resident_bytes + shares.pool_bytes;
@@ -393,6 +399,7 @@ mod tests {
             ..Shares::default()
         };
         assert_eq!(split.next_step(&shares(6 * MIB)), Step::SwapOut);
+        assert_eq!(split.pool_share_bytes(&shares(MIB)), 2 * MIB);
         assert_eq!(split.next_step(&shares(6 * MIB - 4096)), Step::Spill);
     }
 }

@@ -32,7 +32,7 @@ pub fn serve(
 ) {
     let kept = Kept::new(run, &requests.remote.counts);
     let time = Duration::from_nanos(requests.remote.patience_ns() / 2);
-    let link = |kind| Link::new(server, requests, kind, time);
+    let link = |kind| Link::new(server, kept.no_key(), requests, kind, time);
     let ends = AtomicBool::new(false);
     let mut writer = Writer::new(requests, &kept, link(Kind::Write), expiry);
     let mut reader = Reader { requests, kept: &kept, link: link(Kind::Read) };

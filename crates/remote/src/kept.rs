@@ -40,9 +40,14 @@ impl<'a> Kept<'a> {
         Kept { run, counts, writes: AtomicU64::new(0), clusters: RwLock::default() }
     }
 
-    /// The key of a value.
+    /// The key of a value. A cluster of servers keeps all that have the same in braces on one of them.
     pub(crate) fn key(&self, name: Name) -> String {
-        format!("zpager:{}:{}:{}", self.run, name.cluster, name.write)
+        format!("zpager:{{{}}}:{}:{}", self.run, name.cluster, name.write)
+    }
+
+    /// A key of the run under which there is nothing.
+    pub(crate) fn no_key(&self) -> String {
+        self.key(Name { cluster: 0, write: 0 })
     }
 
     /// A name for a write of a cluster.

@@ -14,7 +14,7 @@ use redis::{Connection, Pipeline, RedisError, Value};
 use zpager_sys::Errno;
 use zpager_wire::{Kind, Requests};
 
-use crate::server::Server;
+use crate::server::{Node, Server};
 
 /// Bounds of the pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -27,13 +27,17 @@ const EROFS: Errno = Errno(30);
 const EIO: Errno = Errno(5);
 const EACCES: Errno = Errno(13);
 
-/// Refusals that pass by themselves, as while a server reads its file or is replaced: the way is as
-/// good as broken.
-const PASSING: [&str; 4] = ["LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"];
+/// Refusals that pass by themselves, as while a server reads its file or is replaced, or by another
+/// node of the cluster: the way is as good as broken.
+const PASSING: [&str; 6] = ["LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "MOVED", "ASK"];
 
 /// The way of one kind of requests.
 pub(crate) struct Link<'a> {
     server: &'a Server,
+    /// The node of a cluster that has the run's keys, if that is not the one that the user named.
+    node: Option<Node>,
+    /// A key of the run under which there is nothing.
+    no_key: String,
     requests: Requests<'a>,
     kind: Kind,
     /// How long the server may take to answer.
@@ -48,12 +52,24 @@ impl<'a> Link<'a> {
     /// Not open yet.
     pub(crate) fn new(
         server: &'a Server,
+        no_key: String,
         requests: Requests<'a>,
         kind: Kind,
         time: Duration,
     ) -> Self {
         let (retry_at, pause) = (Instant::now(), PAUSE_MIN);
-        Link { server, requests, kind, time, connection: None, was_open: false, retry_at, pause }
+        Link {
+            server,
+            node: None,
+            no_key,
+            requests,
+            kind,
+            time,
+            connection: None,
+            was_open: false,
+            retry_at,
+            pause,
+        }
     }
 
     /// Whether the way is open.
@@ -67,8 +83,9 @@ impl<'a> Link<'a> {
             return self.is_open();
         }
         let time = self.time.min(CONNECT_TIME_MAX);
-        let opened = self.server.connect(time).and_then(|mut connection| {
-            redis::cmd("PING").query::<()>(&mut connection)?;
+        let opened = self.server.connect(self.node.as_ref(), time).and_then(|mut connection| {
+            let mut look = redis::cmd("GETRANGE");
+            look.arg(&self.no_key).arg(0).arg(0).query::<Vec<u8>>(&mut connection)?;
             Ok(connection)
         });
         match opened {
@@ -79,7 +96,11 @@ impl<'a> Link<'a> {
                 (self.connection, self.was_open, self.pause) = (Some(connection), true, PAUSE_MIN);
                 self.requests.set_up(self.kind, true);
             }
-            Err(_) => self.give_up(),
+            Err(refusal) => {
+                // Of a node that does not answer the one that the user named may know more.
+                self.node = self.server.node_of(&refusal);
+                self.give_up();
+            }
         }
         self.is_open()
     }

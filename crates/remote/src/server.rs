@@ -1,6 +1,8 @@
 //! The server: its address, and what of it can be found out before a program is started.
 //!
-//! A Redis or Valkey server by itself. One that evicts keys when its memory is full
+//! A Redis or Valkey server by itself, or a node of a cluster. A cluster keeps each key on one of its
+//! nodes, by the part of its name in braces; all keys of a run have the same there, so that they are on
+//! one node, and a node that is asked for another's keys says which has them. One that evicts keys when its memory is full
 //! (`maxmemory-policy`) would lose pages, whatever it evicts: the run's keys expire, so that also
 //! the policies for keys that expire take them.
 
@@ -34,6 +36,9 @@ const TRIAL_EXPIRY_SECONDS: u64 = 10;
 pub fn is_address(text: &str) -> bool {
     SCHEMES.iter().any(|scheme| text.starts_with(scheme))
 }
+
+/// A node of a cluster: host and port.
+pub(crate) type Node = (String, u16);
 
 /// A server, not connected to.
 #[derive(Debug)]
@@ -87,16 +92,62 @@ impl Server {
     /// # Errors
     /// Why it does not, and what would be right.
     pub fn check(&self) -> Result<Found, String> {
-        let mut connection = self.connect(CHECK_TIME).map_err(|error| advice(&error))?;
-        let found = look(&mut connection).map_err(|error| advice(&error))?;
-        try_out(&mut connection).map_err(|error| advice(&error))?;
+        let checked = self.check_node(None).or_else(|error| match self.node_of(&error) {
+            Some(node) => self.check_node(Some(&node)),
+            None => Err(error),
+        });
+        checked.map_err(|error| advice(&error))
+    }
+
+    fn check_node(&self, node: Option<&Node>) -> Result<Found, RedisError> {
+        let mut connection = self.connect(node, CHECK_TIME)?;
+        let found = look(&mut connection)?;
+        try_out(&mut connection)?;
         Ok(found)
     }
 
-    /// Connects, which takes `time` at most but for the finding of the host's address; so does each
-    /// answer.
-    pub(crate) fn connect(&self, time: Duration) -> Result<Connection, RedisError> {
-        let connection = self.client.get_connection_with_timeout(time)?;
+    /// The node of the cluster that has what another one was asked for.
+    pub(crate) fn node_of(&self, refusal: &RedisError) -> Option<Node> {
+        let (node, _slot) = refusal.redirect_node()?;
+        let (host, port) = node.rsplit_once(':')?;
+        let host = match self.client.get_connection_info().addr() {
+            // Where a node knows no name of the other one it is that by which it was reached itself.
+            ConnectionAddr::Tcp(own, _) | ConnectionAddr::TcpTls { host: own, .. }
+                if host.is_empty() =>
+            {
+                own
+            }
+            _ => host,
+        };
+        Some((host.to_owned(), port.parse().ok()?))
+    }
+
+    /// The same server's node.
+    fn client_of(&self, (host, port): &Node) -> Result<Client, RedisError> {
+        let info = self.client.get_connection_info().clone();
+        let address = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host: host.clone(),
+                port: *port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host.clone(), *port),
+        };
+        Client::open(info.set_addr(address))
+    }
+
+    /// Connects, to that node if one is given, which takes `time` at most but for the finding of the
+    /// host's address; so does each answer.
+    pub(crate) fn connect(
+        &self,
+        node: Option<&Node>,
+        time: Duration,
+    ) -> Result<Connection, RedisError> {
+        let connection = match node {
+            Some(node) => self.client_of(node)?.get_connection_with_timeout(time)?,
+            None => self.client.get_connection_with_timeout(time)?,
+        };
         connection.set_read_timeout(Some(time))?;
         connection.set_write_timeout(Some(time))?;
         Ok(connection)
@@ -170,6 +221,7 @@ fn advice(error: &RedisError) -> String {
             );
         }
         Some("OOM") => return format!("{reason}: raise the server's maxmemory, {local}"),
+        Some("CLUSTERDOWN") => return format!("{reason}: see redis-cli --cluster check, {local}"),
         Some("READONLY") => return format!("{reason}: name the primary, {local}"),
         Some(_) => return format!("{reason}: see the server's log, {local}"),
         None => {}
@@ -183,6 +235,9 @@ fn advice(error: &RedisError) -> String {
                 &local[3..]
             )
         }
+        ErrorKind::Io if reason.contains("peer certificate") => format!(
+            "{reason}: name the file of the authority that signed it in SSL_CERT_FILE, {local}"
+        ),
         ErrorKind::Io => format!("{reason}: start a Redis server there, {local}"),
         _ => format!("does not answer as a Redis server does ({reason}): name one, {local}"),
     }
@@ -224,6 +279,26 @@ mod tests {
         assert_eq!(server.shown(), "redis+unix:///run/r.sock");
         assert!(server.is_local());
         assert!(Server::at("redis://[::1]:7000").expect("an address").is_local());
+    }
+
+    #[test]
+    fn a_node_is_where_a_cluster_says() {
+        let refusal = |detail: &str| {
+            let answer = format!("-MOVED {detail}\r\n");
+            match redis::parse_redis_value(answer.as_bytes()) {
+                Ok(redis::Value::ServerError(error)) => RedisError::from(error),
+                other => panic!("{other:?}"),
+            }
+        };
+        let server = Server::at("rediss://h:7000").expect("an address");
+        let node = |detail: &str| server.node_of(&refusal(detail));
+        assert_eq!(node("3999 10.0.0.7:6381"), Some(("10.0.0.7".into(), 6381)));
+        assert_eq!(node("3999 ::1:6381"), Some(("::1".into(), 6381)));
+        assert_eq!(node("3999 :6381"), Some(("h".into(), 6381)));
+        assert_eq!(node("3999 h"), None);
+        assert_eq!(node(""), None);
+        let there = server.client_of(&("n".into(), 1)).expect("a client");
+        assert_eq!(shown(there.get_connection_info().addr()), "rediss://n:1");
     }
 
     #[test]

@@ -199,7 +199,7 @@ fn clusters_come_back_and_nothing_is_left() {
         let keys = redis.keys();
         assert_eq!(keys.len(), 41);
         for key in keys.iter().filter(|key| *key != "mine") {
-            assert!(key.starts_with("zpager:test:"), "{key}");
+            assert!(key.starts_with("zpager:{test}:"), "{key}");
             let seconds: i64 = redis::cmd("TTL").arg(key).query(&mut other).expect("its expiry");
             assert!((1..=100).contains(&seconds), "{key}: {seconds}");
         }

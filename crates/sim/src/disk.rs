@@ -182,6 +182,11 @@ impl Blocks for DiskBlocks {
         Ok(())
     }
 
+    fn is_writing(&self) -> bool {
+        let arm = &self.0.borrow().arm;
+        arm.idle_at_ns > arm.now_ns()
+    }
+
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         let mut disk = self.0.borrow_mut();
         disk.arm.read(offset_bytes, data.len() as u64);

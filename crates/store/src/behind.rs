@@ -71,12 +71,12 @@ impl Behind {
 #[derive(Debug)]
 pub struct ReadBehind<'a, B> {
     blocks: &'a B,
-    unwritten: [Option<(Batch, &'a [u8])>; 2],
+    unwritten: [Option<(u32, &'a [u8])>; 2],
 }
 
 impl<'a, B> ReadBehind<'a, B> {
-    /// `blocks` with two batches that have not been written, each with its buffer.
-    pub fn new(blocks: &'a B, unwritten: [Option<(Batch, &'a [u8])>; 2]) -> Self {
+    /// `blocks` with two clusters that have not been written, or are in RAM as well, each with its bytes.
+    pub fn new(blocks: &'a B, unwritten: [Option<(u32, &'a [u8])>; 2]) -> Self {
         ReadBehind { blocks, unwritten }
     }
 }
@@ -88,7 +88,7 @@ impl<B: Blocks> Blocks for ReadBehind<'_, B> {
 
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         let cluster = (offset_bytes / CLUSTER_BYTES as u64) as u32;
-        let is_here = |(batch, _): &&(Batch, &[u8])| batch.cluster() == cluster;
+        let is_here = |(here, _): &&(u32, &[u8])| *here == cluster;
         let Some((_, buffer)) = self.unwritten.iter().flatten().find(is_here) else {
             return self.blocks.read_at(offset_bytes, data);
         };

@@ -42,6 +42,12 @@ pub trait Blocks {
         Ok(())
     }
 
+    /// Whether the write that was begun goes on still, so that [`Blocks::settle`] would wait. One that
+    /// cannot tell says no.
+    fn is_writing(&self) -> bool {
+        false
+    }
+
     /// Reads as much as `data` is long from `offset_bytes`.
     ///
     /// # Errors

@@ -35,6 +35,8 @@ pub struct Stores<'a, B> {
     untold: Cell<Option<(usize, Errno)>>,
     /// Which has the write that goes on, if one does.
     writing: Cell<usize>,
+    /// Why one that went on was not written, until it is written elsewhere.
+    unsettled: Cell<Option<(usize, Errno)>>,
 }
 
 /// One of them.
@@ -67,7 +69,7 @@ impl<'a, B> Stores<'a, B> {
         }
         debug_assert!(first as usize <= clusters.total_clusters());
         let (failed, untold, writing) = (Cell::new(0), Cell::new(None), Cell::new(0));
-        Stores { row, clusters, failed, untold, writing }
+        Stores { row, clusters, failed, untold, writing, unsettled: Cell::new(None) }
     }
 
     /// The clusters of the whole row.
@@ -136,6 +138,9 @@ impl<B: Blocks> Stores<'_, B> {
     ) -> Result<(), Errno> {
         let cluster = (offset_bytes / CLUSTER_BYTES as u64) as u32;
         let before = self.clusters.moved(cluster);
+        let unsettled = self.unsettled.take();
+        let is_unsettled = failure.is_none() && unsettled.is_some();
+        failure = failure.or(unsettled);
         for (store, part) in self.row.iter().flatten().enumerate() {
             if self.has_failed(store) {
                 continue;
@@ -159,7 +164,7 @@ impl<B: Blocks> Stores<'_, B> {
             self.untold.set(failure.or(self.untold.get()));
             return Ok(());
         }
-        if let Some((_, errno)) = failure {
+        if let Some((_, errno)) = failure.filter(|_| !is_unsettled) {
             return Err(errno);
         }
         // Nobody else has room: the store it belongs to may have come to itself.
@@ -191,7 +196,17 @@ impl<B: Blocks> Blocks for Stores<'_, B> {
     }
 
     fn settle(&self) -> Result<(), Errno> {
-        self.row[self.writing.get()].as_ref().map_or(Ok(()), |part| part.blocks.settle())
+        let store = self.writing.get();
+        let settled = self.row[store].as_ref().map_or(Ok(()), |part| part.blocks.settle());
+        settled.inspect_err(|&errno| {
+            // Another one is to have it, and not who takes as long to refuse it once more.
+            self.note(store, false);
+            self.unsettled.set(Some((store, errno)));
+        })
+    }
+
+    fn is_writing(&self) -> bool {
+        self.row[self.writing.get()].as_ref().is_some_and(|part| part.blocks.is_writing())
     }
 
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {

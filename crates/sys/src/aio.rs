@@ -26,6 +26,8 @@ const RING_BYTES_MAX: usize = 512 * 1024;
 /// `struct aio_ring` before its events, and one of these.
 const RING_HEAD_BYTES: usize = 32;
 const EVENT_BYTES: usize = size_of::<Event>();
+/// `AIO_RING_MAGIC`, the fifth word of a `struct aio_ring` (fs/aio.c), behind head and tail.
+const RING_MAGIC: u32 = 0xa10a_10a1;
 const EINTR: Errno = Errno(4);
 const EAGAIN: Errno = Errno(11);
 
@@ -114,6 +116,18 @@ impl Writes {
         outcome(self.context.load(Relaxed), true)
     }
 
+    /// Whether the write that was begun, and is not settled, has ended, so that [`Writes::settle`] does
+    /// not wait. Where the ring is not one that is known it says so, too.
+    pub fn has_ended(&self) -> bool {
+        let context = self.context.load(Relaxed);
+        if context == NONE || context == REFUSED {
+            return true;
+        }
+        // SAFETY: the ring begins at the context's address, with six words that the kernel writes.
+        let [_, _, head, tail, magic, _] = unsafe { (context as *const [u32; 6]).read_volatile() };
+        magic != RING_MAGIC || head != tail
+    }
+
     fn context(&self) -> Result<usize, Errno> {
         if self.context.load(Relaxed) == NONE {
             self.context.store(self.make_context().unwrap_or(REFUSED), Relaxed);
@@ -194,6 +208,9 @@ mod tests {
             // SAFETY: settled before the data are dropped.
             let goes_on = unsafe { writes.begin(Fd(file.as_raw_fd()), 4096, &data) };
             if goes_on.expect("written") {
+                while !writes.has_ended() {
+                    std::thread::yield_now();
+                }
                 writes.settle().expect("written");
             }
             let mut there = vec![0; 8192];

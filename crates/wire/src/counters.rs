@@ -50,6 +50,10 @@ pub struct Counters {
     pub store_file_bytes: AtomicU64,
     /// Pages that left RAM for the store.
     pub spilled_pages: AtomicU64,
+    /// Pages that were written to the store before their RAM was needed.
+    pub ahead_pages: AtomicU64,
+    /// Pages that came back from RAM after they had been written there.
+    pub shelved_pages: AtomicU64,
     /// Pages that left RAM without a write, as they were in the store already.
     pub clean_drops: AtomicU64,
     /// Faults on a page that was in the store as it was, and is written.

@@ -30,7 +30,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -66,7 +66,7 @@ pub enum Entry {
 }
 
 /// Words in which a design and its parameters travel.
-pub const DESIGN_WORDS: usize = 26;
+pub const DESIGN_WORDS: usize = 27;
 
 /// Stores of a run, at most.
 pub const STORES_MAX: usize = 8;
@@ -117,9 +117,11 @@ pub struct Settings {
     /// Process id of the supervising command; the stores and the cluster map are
     /// reached through its descriptors, `/proc/PID/fd/N`.
     pub supervisor_pid: i32,
-    /// The supervisor's descriptor of the [`Remote`] store's mapping, or -1. A store beside it has a
-    /// second copy of everything.
+    /// The supervisor's descriptor of the [`Remote`] store's mapping, or -1.
     pub remote_fd: i32,
+    /// How many of the stores are filled before that one; -1 where it stands alone, and a store beside
+    /// it has a second copy of everything.
+    pub remote_place: i32,
     /// The supervisor's descriptor of the cluster map, and the processes' references behind it, or -1.
     pub clusters_fd: i32,
     /// The supervisor's descriptor of the agent's own shared object.

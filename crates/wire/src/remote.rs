@@ -178,6 +178,11 @@ impl Remote {
         self.data_offset() + SLOTS * self.cluster_bytes as usize
     }
 
+    /// How much it may hold, in bytes.
+    pub fn limit_bytes(&self) -> u64 {
+        u64::from(self.clusters) * u64::from(self.cluster_bytes)
+    }
+
     /// How long an agent waits for an answer.
     pub fn patience_ns(&self) -> u64 {
         self.patience_ns
@@ -304,6 +309,12 @@ impl<'a> Requests<'a> {
         let outcome = waited.and_then(|()| outcome_of(error));
         word.store(FREE, Release);
         outcome
+    }
+
+    /// Whether a write that `pid` has begun has ended, so that [`Requests::settle`] does not wait.
+    pub fn has_ended(&self, pid: i32, ticket: Ticket) -> bool {
+        let Outcome { word, .. } = &self.remote.tickets[ticket.number as usize];
+        word.load(Acquire) == word_of(pid, DONE)
     }
 
     /// Reads what `cluster` holds from `start` on; zeros behind its end.

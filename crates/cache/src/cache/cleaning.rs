@@ -355,10 +355,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             return false;
         }
         *self.pages_in_pool(codec) += 1;
-        self.held.remove(place);
-        if let Some(store) = &self.store {
-            store.clusters.drop_reference(place.cluster(), &store.blocks);
-        }
+        self.let_go(place);
         true
     }
 
@@ -394,10 +391,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Has a page's entry say that its record lies at `to` now.
     fn move_record(&mut self, page: PageNumber, to: Place) {
-        let Some(store) = &self.store else { return };
         let State::Spilled { codec, place } = self.index.get(page).state() else { return };
-        self.held.remove(place);
-        store.clusters.drop_reference(place.cluster(), &store.blocks);
+        self.let_go(place);
         self.held.add(to);
         self.enter(page, State::Spilled { codec, place: to });
     }

@@ -86,6 +86,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 Ok(Seen::Coded(codec, len))
             }
             State::Spilled { codec, place } => {
+                let is_shelved = self.is_shelved(place);
                 let mut outcome = Err(Lost::Corrupt);
                 self.read_records(&[place], reads, |_, data| {
                     outcome = data.map_err(lost).map(|data| {
@@ -93,7 +94,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                         data.len()
                     });
                 })?;
-                reads.spilled_pages += 1;
+                match is_shelved {
+                    true => reads.shelved_pages += 1,
+                    false => reads.spilled_pages += 1,
+                }
                 Ok(Seen::Coded(codec, outcome?))
             }
         }

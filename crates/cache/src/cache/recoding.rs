@@ -173,6 +173,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
         let began = self.recoder.as_ref().and_then(Recoder::now);
         let finished = self.writer.finish(store).map_err(SpillError::Io);
+        if let (Ok(Some((cluster, data))), Some(shelf), true) =
+            (&finished, &mut self.shelf, self.shelves)
+        {
+            shelf.put(*cluster, data);
+        }
+        let finished = finished.map(drop);
         if let (Some(began), Some(recoder)) = (began, &mut self.recoder)
             && let Some(rule) = &mut recoder.rule
         {

@@ -105,10 +105,15 @@ impl<S: Space> Writer<S> {
         Ok(place)
     }
 
-    /// Writes the open batch. The write before has ended then, but this one may go on.
-    pub(super) fn finish<B: Blocks>(&mut self, store: &Store<B>) -> Result<(), Errno> {
+    /// Writes the open batch. The write before has ended then, but this one may go on. Gives the
+    /// cluster and what is written there, if something is.
+    pub(super) fn finish<B: Blocks>(
+        &mut self,
+        store: &Store<B>,
+    ) -> Result<Option<(u32, &[u8])>, Errno> {
         self.settle(store)?;
-        let Some(batch) = self.open else { return Ok(()) };
+        let Some(batch) = self.open else { return Ok(None) };
+        let written_from = self.filled;
         // SAFETY: as in `push`; the other buffer is filled next, until the write is settled.
         let written = unsafe {
             let buffer = bytes_mut(&self.buffers[self.filled], CLUSTER_BYTES);
@@ -124,7 +129,14 @@ impl<S: Space> Writer<S> {
             self.outgoing.writes += 1;
             self.outgoing.bytes += bytes;
         }
-        Ok(())
+        let written = &content(&self.buffers[written_from])[..bytes];
+        Ok((bytes > 0).then_some((batch.cluster(), written)))
+    }
+
+    /// Whether a write goes on, so that the next one would wait for it.
+    pub(super) fn is_writing<B: Blocks>(&self, store: &Store<B>) -> bool {
+        let is_begun = self.behind.batch().is_some() && !self.behind.has_failed();
+        is_begun && store.blocks.is_writing()
     }
 
     /// Waits for the write that goes on; tries one again that failed.
@@ -134,7 +146,7 @@ impl<S: Space> Writer<S> {
 
     /// Has everything be in the store.
     pub(super) fn flush<B: Blocks>(&mut self, store: &Store<B>) -> Result<(), Errno> {
-        let flushed = self.finish(store).and_then(|()| self.settle(store));
+        let flushed = self.finish(store).map(drop).and_then(|()| self.settle(store));
         flushed.inspect_err(|_| self.is_sealed = self.open.is_some())
     }
 
@@ -153,7 +165,7 @@ impl<S: Space> Writer<S> {
     /// The store with what is not written yet.
     pub(super) fn reading<'a, B>(&'a self, blocks: &'a B) -> ReadBehind<'a, B> {
         let with = |batch: Option<Batch>, at: usize| {
-            batch.map(|batch| (batch, content(&self.buffers[at])))
+            batch.map(|batch| (batch.cluster(), content(&self.buffers[at])))
         };
         let unwritten = [with(self.open, self.filled), with(self.behind.batch(), 1 - self.filled)];
         ReadBehind::new(blocks, unwritten)

@@ -5,7 +5,7 @@ use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, CLUSTER_BYTES};
 
 use super::Engine;
-use crate::cache::{Outgoing, SpillError};
+use crate::cache::{Cache, Outgoing, SpillError};
 use crate::coder::Coder;
 
 /// Pages of the pool among which one in the sample is sought.
@@ -17,7 +17,7 @@ const LIMIT_MIN: usize = 64 * 1024;
 /// What went to the store, with what it took to make room there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Pages that left the pool, or why none did.
+    /// Pages that left the pool, or why none did. With 0 RAM was gained of pages that had left it.
     pub outcome: Result<usize, SpillError>,
     /// Pages that left for the store, and writes to it.
     pub outgoing: Outgoing,
@@ -44,6 +44,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         {
             let oldest = self.cache.oldest().take(OLDEST_MAX);
             split.move_border(shares, &self.sampler, oldest);
+        }
+        if let Some(percent) = self.write_ahead_percent {
+            let share_bytes = self.size.pool_share_bytes(shares);
+            self.write_ahead_bytes = share_bytes.map_or(usize::MAX, |bytes| bytes / 100 * percent);
         }
         let step = self.next_step(shares);
         let instead = match step {
@@ -97,20 +101,32 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         }
     }
 
-    /// Writes compressed pages to the store, those whose turn it is, which is cleaned first if much
+    /// Makes room by what was written ahead, if there is some, of which nothing is counted then. Else
+    /// writes compressed pages to the store, those whose turn it is, which is cleaned first if much
     /// of it holds nothing any more. The caller says afterwards how long it took: [`Self::spilled`].
     pub fn spill(&mut self) -> Written {
+        if self.cache.unshelve() > 0 {
+            return Written { outcome: Ok(0), ..Written::NOTHING };
+        }
+        self.write(Cache::spill)
+    }
+
+    /// Writes compressed pages by `spill`, with all that belongs to it.
+    fn write(
+        &mut self,
+        spill: impl Fn(&mut Cache<M, B, C>) -> Result<usize, SpillError>,
+    ) -> Written {
         let mut written = Written::NOTHING;
         self.clean(&mut written);
         let payload_bytes = self.cache.payload_bytes();
-        written.outcome = self.cache.spill();
+        written.outcome = spill(&mut self.cache);
         if written.outcome == Err(SpillError::Full) && self.clean(&mut written) {
-            written.outcome = self.cache.spill();
+            written.outcome = spill(&mut self.cache);
         }
         // Full buffers are written together, in as many writes as it takes.
         while let Ok(pages) = written.outcome
             && self.cache.is_cleaning()
-            && let Ok(more) = self.cache.spill()
+            && let Ok(more) = spill(&mut self.cache)
         {
             written.outcome = Ok(pages + more);
         }
@@ -129,14 +145,24 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     }
 
     /// After pages were swapped out, of which some may have left for the store at once: what went
-    /// there, which is cleaned if much of it holds nothing any more.
+    /// there, which is cleaned if much of it holds nothing any more. Where it is time to write ahead
+    /// that is done, and the caller says how long it took: [`Self::spilled`].
     pub fn departed(&mut self) -> Written {
+        if self.is_ahead_due() {
+            return self.write(Cache::spill_ahead);
+        }
         let mut written = Written::NOTHING;
         if self.cache.has_outgoing() {
             self.clean(&mut written);
         }
         written.outgoing = self.cache.take_outgoing();
         written
+    }
+
+    /// Whether the pool holds so much that the store has not that pages are to be written ahead, and
+    /// nobody has to wait for that.
+    fn is_ahead_due(&self) -> bool {
+        self.cache.pool_bytes() > self.write_ahead_bytes && self.cache.can_spill_ahead()
     }
 
     /// Has everything that left for the store be there, before a fork or the end of the process.
@@ -157,7 +183,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Notes that a spill took `ticks`.
     pub fn spilled(&mut self, written: &Written, ticks: u64) {
         self.spill_ticks = self.spill_ticks.wrapping_add(ticks);
-        if let (Size::Split(split), Ok(pages)) = (&mut self.size, written.outcome) {
+        if let (Size::Split(split), Ok(pages @ 1..)) = (&mut self.size, written.outcome) {
             split.spilled(pages, ticks);
         }
     }

@@ -38,6 +38,10 @@ pub(crate) struct Counts {
     pub(crate) store_reads: u32,
     pub(crate) store_read_bytes: usize,
     pub(crate) spilled_pages: usize,
+    /// Those that were written before they had to leave, and pages that came back from there without
+    /// a read.
+    pub(crate) ahead_pages: usize,
+    pub(crate) shelved_pages: usize,
     /// Times that the user was to be told of a full store.
     pub(crate) full_reports: usize,
 }
@@ -150,6 +154,7 @@ impl<C: Kept> Driver<C> {
             self.engine.served(&came, began, self.now_ticks);
         }
         self.counts.swapped_in_pages += came.reads.pages;
+        self.counts.shelved_pages += came.reads.shelved_pages;
         self.counts.store_reads += came.reads.reads;
         self.counts.store_read_bytes += came.reads.read_bytes;
         incoming.truncate(came.reads.pages);
@@ -167,7 +172,7 @@ impl<C: Kept> Driver<C> {
     fn shares(&self) -> Shares {
         Shares {
             resident_bytes: self.resident.len() * PAGE_BYTES,
-            pool_bytes: self.engine.cache.pool_bytes(),
+            pool_bytes: self.engine.cache.pool_bytes() + self.engine.cache.shelf_bytes(),
             raw_bytes: self.engine.cache.raw_bytes(),
             has_store: self.engine.cache.has_store(),
         }
@@ -175,7 +180,8 @@ impl<C: Kept> Driver<C> {
 
     /// Resident pages and pool, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        let pool_bytes = self.engine.cache.pool_bytes() + self.engine.unused_bytes();
+        let cache = &self.engine.cache;
+        let pool_bytes = cache.pool_bytes() + cache.shelf_bytes() + self.engine.unused_bytes();
         self.resident.len() * PAGE_BYTES + pool_bytes
     }
 
@@ -214,7 +220,9 @@ impl<C: Kept> Driver<C> {
         }
         self.counts.swapped_out_pages += departed.pages;
         let written = self.engine.departed();
-        self.count_written(&written);
+        let ticks = self.count_written(&written);
+        self.engine.spilled(&written, ticks);
+        self.counts.ahead_pages += written.outcome.unwrap_or(0);
         departed.pages > 0
     }
 

@@ -62,6 +62,41 @@ fn set_codec(settings: &mut Settings, words: &[String], name: &str) -> Result<()
     })
 }
 
+/// Sets what `--store-threshold` says, which is a parameter of the design.
+///
+/// # Errors
+/// One line: the design has none, or not of that value.
+pub(crate) fn set_threshold(
+    settings: &mut Settings,
+    words: &[String],
+    text: &str,
+) -> Result<(), String> {
+    let id = settings.design();
+    let Some(key) = id.threshold_key() else {
+        return Err(format!(
+            "--store-threshold: design {} writes when its own rule says so: leave it out, or give \
+             --design default or cervera",
+            id.name()
+        ));
+    };
+    let parameter = &PARAMETERS[key as usize];
+    if words.iter().any(|word| assignment(word).is_ok_and(|(set, _)| set.key == key)) {
+        return Err(format!(
+            "--store-threshold and --set {} say the same: give one",
+            parameter.name
+        ));
+    }
+    let value = percent(text);
+    value
+        .and_then(|value| settings.set(key, value).ok())
+        .ok_or_else(|| format!("--store-threshold {text}: not a threshold: give 1% to 100%"))
+}
+
+/// The number before a percent sign, which may be left out.
+pub(crate) fn percent(text: &str) -> Option<u64> {
+    value::digits(text.strip_suffix('%').unwrap_or(text))
+}
+
 /// The two sides of `NAME=VALUE`.
 fn assignment(word: &str) -> Result<(&'static Parameter, &str), String> {
     let Some((name, text)) = word.split_once('=') else {
@@ -133,6 +168,25 @@ mod tests {
         let message = set(DesignId::Hp, "", Some("lzma")).expect_err("no codec");
         assert!(message.starts_with("--codec lzma") && message.contains("wk4x4"), "{message}");
         let message = set(DesignId::Hp, "hp.codec=lzo", Some("lzo")).expect_err("twice");
+        assert!(message.contains("give one"), "{message}");
+        let threshold = |id, words: &str, text| {
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            let mut settings = settings(id, &words, None).expect("sound");
+            set_threshold(&mut settings, &words, text).map(|()| settings)
+        };
+        for text in ["50", "50%"] {
+            let found = threshold(DesignId::Default, "", text).expect("sound");
+            assert_eq!(found.get(Key::DefaultThreshold), 50);
+            let found = threshold(DesignId::Cervera, "", text).expect("sound");
+            assert_eq!(found.get(Key::CerveraThreshold), 50);
+        }
+        for text in ["0", "101%", "", "%", "-5", "half", "auto", "5%%"] {
+            let message = threshold(DesignId::Default, "", text).expect_err(text);
+            assert!(message.contains("1% to 100%"), "{message}");
+        }
+        let message = threshold(DesignId::Hp, "", "50%").expect_err("no threshold");
+        assert!(message.contains("--design default"), "{message}");
+        let message = threshold(DesignId::Default, "default.threshold=5", "50%").expect_err("two");
         assert!(message.contains("give one"), "{message}");
         let message = design("--design", "lru").expect_err("no design");
         assert!(message.contains("cervera, hp, castro, zswap, default"), "{message}");

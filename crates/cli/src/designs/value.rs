@@ -22,7 +22,7 @@ pub(super) fn parse(parameter: &Parameter, text: &str) -> Option<u64> {
     }
 }
 
-fn digits(text: &str) -> Option<u64> {
+pub(super) fn digits(text: &str) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
 }

@@ -1,8 +1,10 @@
 //! The flags of `zpager device` become a configuration of which everything is known to make sense.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use zpager_device::control::Command;
 use zpager_device::{
     Behind, Configuration, Listen, MEMORY_BYTES_MIN, Passed, SIZE_BYTES_MAX, Setup, StoreParts,
 };
@@ -10,9 +12,10 @@ use zpager_store::Cipher;
 
 use super::disk;
 use crate::args::{PlaceArguments, ServeArguments};
+use crate::designs::choice::percent;
 use crate::failure::Failure;
 use crate::run::Environment;
-use crate::run::config::{check_design, check_pool, choose_store, parse_size};
+use crate::run::config::{check_design, check_pool, check_threshold, choose_store, parse_size};
 use crate::run::report::Notices;
 use crate::run::session::make_key;
 use crate::run::stores::choice::{StoreChoice, check_limit};
@@ -22,6 +25,8 @@ use crate::size;
 /// What the device's memory may be set to at least, whatever the machine has.
 const MEMORY_BYTES_MAX_LEAST: u64 = 1 << 30;
 const BLOCK_BYTES: u64 = 4096;
+/// How full memory gets before blocks leave.
+const PERCENT: RangeInclusive<u64> = 1..=100;
 /// The number of the row of stores under its key, which is for that row alone.
 const STORE: u16 = 0;
 /// Longest name that the protocol has room for.
@@ -39,6 +44,7 @@ pub(super) fn check(
     let size_bytes = arguments.size.as_deref().map(check_size).transpose()?;
     let memory_bytes = check_memory("--memory", &arguments.memory)?;
     let settings = check_design(&arguments.design)?;
+    check_threshold(&arguments.design, arguments.clean_cache.is_none())?;
     check_pool(&settings, memory_bytes)?;
     let check_store_size = |text: &str| check_limit("--store-size", text);
     let limit_bytes = arguments.store_size.as_deref().map(check_store_size).transpose()?;
@@ -56,6 +62,8 @@ pub(super) fn check(
         }
         (None, Some(size_bytes)) => {
             let choice = choose_store(arguments.store, environment)?;
+            check_threshold(&arguments.design, !matches!(choice, StoreChoice::None))?;
+            check_no_server(&choice)?;
             let encrypts = arguments.store_encrypt;
             (open_stores(&choice, limit_bytes, encrypts, notices)?, size_bytes)
         }
@@ -73,6 +81,19 @@ pub(super) fn check(
         socket,
         export: arguments.export,
     })
+}
+
+/// Refuses a server, whose helper belongs to a run.
+fn check_no_server(choice: &StoreChoice) -> Result<(), Failure> {
+    match choice {
+        StoreChoice::Named(row) if row.iter().any(|wanted| wanted.address().is_some()) => {
+            Err(Failure::own(
+                "--store: the address of a server is for zpager run: give directories and block \
+                 devices",
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn open_stores(
@@ -161,15 +182,27 @@ fn check_listen(text: &str) -> Result<Listen, Failure> {
     }
 }
 
-/// What of a device is to become what: its memory.
+/// What of a device is to become what: its memory, or when blocks leave for its store.
 ///
 /// # Errors
 /// It is nothing that can be changed, or not to that.
-pub(super) fn check_change(text: &str) -> Result<u64, Failure> {
+pub(super) fn check_change(text: &str) -> Result<Command, Failure> {
+    let (mut memory_bytes, mut threshold_percent) = (None, None);
     match text.split_once('=') {
-        Some(("memory", value)) => check_memory("memory", value),
-        _ => Err(Failure::own(format!("set {text}: not a change: give memory=SIZE"))),
+        Some(("memory", value)) => memory_bytes = Some(check_memory("memory", value)?),
+        Some(("threshold", value)) => {
+            let number = percent(value).filter(|number| PERCENT.contains(number));
+            threshold_percent = Some(number.ok_or_else(|| {
+                Failure::own(format!("threshold {value}: not a threshold: give 1% to 100%"))
+            })?);
+        }
+        _ => {
+            return Err(Failure::own(format!(
+                "set {text}: not a change: give memory=SIZE or threshold=PERCENT"
+            )));
+        }
     }
+    Ok(Command::Set { memory_bytes, threshold_percent })
 }
 
 /// The RAM of this machine.
@@ -252,8 +285,12 @@ mod tests {
 
     #[test]
     fn changes_have_a_name_and_a_value() {
-        assert_eq!(check_change("memory=64M").expect("sound"), 64 << 20);
-        for text in ["memory", "memory=", "memory=1M", "size=1G", "=1G"] {
+        let set =
+            |memory_bytes, threshold_percent| Command::Set { memory_bytes, threshold_percent };
+        assert_eq!(check_change("memory=64M").expect("sound"), set(Some(64 << 20), None));
+        assert_eq!(check_change("threshold=40%").expect("sound"), set(None, Some(40)));
+        let wrong = ["memory", "memory=", "memory=1M", "size=1G", "=1G"];
+        for text in wrong.into_iter().chain(["threshold=", "threshold=0", "threshold=101"]) {
             let failure = check_change(text).expect_err(text);
             assert_eq!(failure.status, 125, "{failure:?}");
         }

@@ -30,8 +30,8 @@ pub(crate) fn main(command: DeviceCommand) -> Result<ExitCode, Failure> {
         DeviceCommand::Serve(arguments) => serve_until_stopped(*arguments),
         DeviceCommand::Status(arguments) => show_status(arguments),
         DeviceCommand::Set(arguments) => {
-            let memory_bytes = config::check_change(&arguments.change)?;
-            done(arguments.place, Command::Set { memory_bytes })
+            let command = config::check_change(&arguments.change)?;
+            done(arguments.place, command)
         }
         DeviceCommand::Stop(arguments) => {
             done(arguments.place, Command::Stop { force: arguments.force })

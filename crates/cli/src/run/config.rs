@@ -115,13 +115,12 @@ impl Configuration {
         let memory = check_memory(&arguments.memory)?;
         let design = check_design(&arguments.design)?;
         let server = server_address(&arguments, environment);
-        let store = match &server {
+        let mut store = match &server {
             Some(address) => StoreChoice::Server(check_server(address, &arguments)?),
-            None => {
-                check_no_server(&arguments)?;
-                choose_store(arguments.store, environment)?
-            }
+            None => choose_store(arguments.store.clone(), environment)?,
         };
+        let has_server = server.is_some() || check_row(&mut store, &arguments)?;
+        check_threshold(&arguments.design, !matches!(store, StoreChoice::None))?;
         let check_store_size = |text: &str| choice::check_limit("--store-size", text);
         let store_limit_bytes =
             arguments.store_size.as_deref().map(check_store_size).transpose()?;
@@ -133,7 +132,7 @@ impl Configuration {
             store,
             store_limit_bytes,
             store_codec,
-            store_encrypt: arguments.store_encrypt || server.is_some() && !arguments.store_plain,
+            store_encrypt: arguments.store_encrypt || has_server && !arguments.store_plain,
             design,
             stats: arguments.stats,
             quiet: arguments.quiet,
@@ -184,7 +183,24 @@ pub(crate) fn parse_size(flag: &str, text: &str) -> Result<u64, Failure> {
 pub(crate) fn check_design(arguments: &DesignArguments) -> Result<Settings, Failure> {
     let id = design_choice::design("--design", &arguments.name).map_err(Failure::own)?;
     let settings = design_choice::settings(id, &arguments.set, arguments.codec.as_deref());
-    settings.map_err(Failure::own)
+    let mut settings = settings.map_err(Failure::own)?;
+    if let Some(text) = &arguments.store_threshold {
+        design_choice::set_threshold(&mut settings, &arguments.set, text).map_err(Failure::own)?;
+    }
+    Ok(settings)
+}
+
+/// Refuses a threshold where there is nothing to write to.
+///
+/// # Errors
+/// One was given.
+pub(crate) fn check_threshold(arguments: &DesignArguments, has_store: bool) -> Result<(), Failure> {
+    match arguments.store_threshold {
+        Some(_) if !has_store => Err(Failure::own(
+            "--store-threshold: there is no store: leave it out, or give --store DIR",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What compresses pages once more that leave for the store. A published design has nothing of the
@@ -251,6 +267,26 @@ fn check_server(address: &str, arguments: &RunArguments) -> Result<ServerChoice,
     })
 }
 
+/// Finds the server among the stores in a row, and takes it in; whether there is one.
+///
+/// # Errors
+/// It is none, or something is said of it that makes no sense.
+fn check_row(store: &mut StoreChoice, arguments: &RunArguments) -> Result<bool, Failure> {
+    let row = if let StoreChoice::Named(row) = store { &mut row[..] } else { &mut [] };
+    let Some(wanted) = row.iter_mut().find(|wanted| wanted.address().is_some()) else {
+        return check_no_server(arguments).map(|()| false);
+    };
+    if arguments.store_mirror.is_some() {
+        return Err(Failure::own(
+            "--store-mirror is a second copy of what a server keeps that stands alone: leave it \
+             out, or give the server alone",
+        ));
+    }
+    let address = wanted.address().unwrap_or_default().to_owned();
+    wanted.server = Some(check_server(&address, arguments)?);
+    Ok(true)
+}
+
 /// Refuses what says something about a server where there is none.
 fn check_no_server(arguments: &RunArguments) -> Result<(), Failure> {
     let why = if arguments.store_mirror.is_some() {
@@ -308,6 +344,11 @@ mod tests {
             ("zpager run --store-codec lzma true", 125, "zstd-dict, auto and none"),
             ("zpager run --store-codec copy true", 125, "zstd-dict, auto and none"),
             ("zpager run --store-codec= true", 125, "zstd-dict, auto and none"),
+            ("zpager run --store-threshold 0 true", 125, "1% to 100%"),
+            ("zpager run --store-threshold -1% true", 125, "1% to 100%"),
+            ("zpager run --store-threshold 50% --store none true", 125, "there is no store"),
+            ("zpager run --store-threshold 50% --design hp true", 125, "--design default"),
+            ("zpager run --store-threshold 5 --set default.threshold=5 true", 125, "give one"),
             ("zpager run --design lru true", 125, "zswap"),
             ("zpager run --design castro --set castro.cell=3 true", 125, "1, 2 or 4"),
             ("zpager run --set castro.cell=2 true", 125, "--design castro"),
@@ -329,9 +370,10 @@ mod tests {
             ("zpager run --store /tmp --store-mirror /tmp true", 125, "redis://HOST"),
             ("zpager run --store /tmp --store-plain true", 125, "redis://HOST"),
             ("zpager run --store redis://h --store-plain --store-encrypt true", 125, "one of them"),
-            ("zpager run --store redis://h,/tmp true", 125, "alone"),
-            ("zpager run --store /tmp,valkey://h:prio=2 true", 125, "alone"),
-            ("zpager run --store redis://h,redis+unix:///s true", 125, "alone"),
+            ("zpager run --store redis://h,/tmp --store-mirror /m true", 125, "alone"),
+            ("zpager run --store /tmp,valkey://h/x:prio=2 true", 125, "redis://HOST"),
+            ("zpager run --store redis://h,redis+unix:///s true", 125, "more than one server"),
+            ("zpager run --store redis://h,/tmp --store-timeout 0 true", 125, "0.1 to 3600"),
             ("zpager run --memory 64M", 125, "program"),
             ("zpager run /nowhere/program", 127, "/nowhere/program"),
             ("zpager run no-such-program-anywhere", 127, "PATH"),
@@ -416,6 +458,14 @@ mod tests {
         let flags = "--store-mirror /m --store-timeout 0.5 --store-plain";
         assert_eq!(chosen(flags, "redis://h/2"), (server(Some("/m"), 500), false));
         let directory = StoreChoice::Named(vec![Wanted::plain("/b")]);
+        let StoreChoice::Server(alone) = server(None, 500) else { panic!("no server") };
+        let both = StoreChoice::Named(vec![
+            Wanted { priority: 1, server: Some(alone), ..Wanted::plain("redis://h/2") },
+            Wanted::plain("/b"),
+        ]);
+        let line = "/b,redis://h/2:prio=1";
+        assert_eq!(chosen("--store-timeout 0.5", line), (both.clone(), true));
+        assert_eq!(chosen("--store-timeout 0.5 --store-plain", line), (both, false));
         assert_eq!(chosen("", "/b"), (directory.clone(), false));
         assert_eq!(chosen("--store-encrypt", "/b"), (directory, true));
     }

@@ -60,6 +60,7 @@ mod tests {
             design: [0; DESIGN_WORDS],
             supervisor_pid: 7,
             remote_fd: -1,
+            remote_place: -1,
             clusters_fd: -1,
             agent_fd: -1,
             ring_fd: -1,

@@ -40,13 +40,21 @@ impl OpenStores {
             true => references.forget(),
             false => {
                 let clusters = Clusters::new(clusters);
-                match &self.remote {
-                    Some(remote) => {
+                match (&self.remote, self.place) {
+                    (Some(remote), None) => {
                         let mirror = self.row.first().map(Holes);
                         references.give_back(clusters, &Worthless { remote, mirror });
                     }
-                    None => {
-                        let row = self.row.iter().map(|store| (store.limit_bytes, Holes(store)));
+                    (remote, place) => {
+                        let files = self
+                            .row
+                            .iter()
+                            .map(|store| (store.limit_bytes, OneOfRow::File(Holes(store))));
+                        let mut row: Vec<_> = files.collect();
+                        if let (Some(remote), Some(place)) = (remote, place) {
+                            let worthless = Worthless { remote, mirror: None };
+                            row.insert(place, (remote.limit_bytes(), OneOfRow::Server(worthless)));
+                        }
                         references.give_back(clusters, &Stores::new(clusters, row));
                     }
                 }
@@ -90,6 +98,27 @@ impl Blocks for Worthless<'_> {
         self.remote.requests().discard((offset_bytes / CLUSTER_BYTES as u64) as u32);
         if let Some(mirror) = &self.mirror {
             mirror.punch(offset_bytes, bytes);
+        }
+    }
+}
+
+/// One of several stores in the same way.
+enum OneOfRow<'a> {
+    File(Holes<'a>),
+    Server(Worthless<'a>),
+}
+
+impl Blocks for OneOfRow<'_> {
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno(libc::EBADF))
+    }
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
+        Err(Errno(libc::EBADF))
+    }
+    fn punch(&self, offset_bytes: u64, bytes: u64) {
+        match self {
+            OneOfRow::File(holes) => holes.punch(offset_bytes, bytes),
+            OneOfRow::Server(worthless) => worthless.punch(offset_bytes, bytes),
         }
     }
 }

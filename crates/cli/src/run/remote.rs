@@ -126,6 +126,11 @@ impl RemoteStore {
         Ok(RemoteStore { address: offer.address, shared })
     }
 
+    /// How much it may hold, in bytes.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.shared.limit_bytes()
+    }
+
     /// The requests.
     pub(crate) fn requests(&self) -> Requests<'_> {
         // SAFETY: the mapping was made that long in `new`, and zero.

@@ -121,6 +121,8 @@ struct Store {
     writes: u64,
     reads: u64,
     clean_drops: u64,
+    ahead_pages: u64,
+    ahead_returned_pages: u64,
     file_bytes: u64,
     /// What is in the file at its fullest, as pages, to what it took there.
     capacity_gain: f64,
@@ -180,6 +182,8 @@ impl Statistics {
                 writes: value(&counters.store_writes),
                 reads: value(&counters.store_reads),
                 clean_drops: value(&counters.clean_drops),
+                ahead_pages: value(&counters.ahead_pages),
+                ahead_returned_pages: value(&counters.shelved_pages),
                 file_bytes: value(&counters.store_file_bytes),
                 capacity_gain: capacity_gain(
                     value(&usage.peak_stored_pages),

@@ -72,6 +72,7 @@ impl Session {
             design: configuration.design.to_words(),
             supervisor_pid: std::process::id().cast_signed(),
             remote_fd: remote.map_or(-1, AsRawFd::as_raw_fd),
+            remote_place: stores.as_ref().map_or(-1, OpenStores::remote_place),
             clusters_fd: stores.as_ref().map_or(-1, |stores| stores.clusters.as_raw_fd()),
             agent_fd: agent.as_raw_fd(),
             ring_fd: ring.map_or(-1, |ring| ring.as_raw_fd()),
@@ -87,7 +88,7 @@ impl Session {
         Ok(Session { control, budget, stores, helper, agent })
     }
 
-    /// The server's memory, if that is the store.
+    /// The server's memory, if that is the store or one of them.
     pub(crate) fn remote(&self) -> Option<&RemoteStore> {
         self.stores.as_ref().and_then(|stores| stores.remote.as_ref())
     }

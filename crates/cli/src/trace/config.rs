@@ -78,6 +78,7 @@ impl Configuration {
                 name: DesignId::Default.name().to_owned(),
                 set: Vec::new(),
                 codec: None,
+                store_threshold: None,
             },
             stats: None,
             quiet: arguments.quiet,

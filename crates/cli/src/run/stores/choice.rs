@@ -30,12 +30,14 @@ pub(crate) enum StoreChoice {
 /// A store that the user named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// A directory for a swap file, or a block device.
+    /// A directory for a swap file, or a block device; or the address of a server.
     pub(crate) name: PathBuf,
     /// Those with a higher one are filled first.
     pub(crate) priority: i32,
     /// How much it may hold; without one the limit for all.
     pub(crate) limit_bytes: Option<u64>,
+    /// What is known of a server, where it is one that may be used.
+    pub(crate) server: Option<ServerChoice>,
 }
 
 /// A server that spilled pages go to.
@@ -52,12 +54,17 @@ pub(crate) struct ServerChoice {
 impl Wanted {
     /// A store without words about it.
     pub(crate) fn plain(name: impl Into<PathBuf>) -> Self {
-        Wanted { name: name.into(), priority: 0, limit_bytes: None }
+        Wanted { name: name.into(), priority: 0, limit_bytes: None, server: None }
+    }
+
+    /// The address, where it is a server's.
+    pub(crate) fn address(&self) -> Option<&str> {
+        self.name.to_str().filter(|name| is_address(name))
     }
 }
 
-/// Takes apart what `--store` says, if that is no server. A name that exists is one store, whatever
-/// is in it.
+/// Takes apart what `--store` says, if that is no server alone. A name that exists is one store,
+/// whatever is in it.
 ///
 /// # Errors
 /// One line about the first that makes no sense.
@@ -69,14 +76,12 @@ pub(crate) fn parse(text: &Path) -> Result<StoreChoice, Failure> {
         return Ok(StoreChoice::Named(vec![Wanted::plain(text)]));
     }
     let items = text.as_os_str().as_bytes().split(|byte| *byte == b',');
-    if items.clone().any(|item| is_address(&String::from_utf8_lossy(item))) {
-        // Not shown, as it may have a password in it.
+    let mut wanted = items.map(parse_one).collect::<Result<Vec<_>, _>>()?;
+    if wanted.iter().filter(|wanted| wanted.address().is_some()).count() > 1 {
         return Err(Failure::own(
-            "--store: the address of a server is for zpager run, alone and without a comma (%2C in \
-             a password): give it so, or directories and block devices",
+            "--store: more than one server: give one of them, and directories or block devices",
         ));
     }
-    let mut wanted = items.map(parse_one).collect::<Result<Vec<_>, _>>()?;
     if wanted.len() > STORES_MAX {
         return Err(Failure::own(format!(
             "--store: {} stores are too many: give at most {STORES_MAX}",
@@ -88,7 +93,8 @@ pub(crate) fn parse(text: &Path) -> Result<StoreChoice, Failure> {
         if store.name.as_os_str() == "none" {
             return Err(Failure::own("--store none: give it alone, or leave it out".to_owned()));
         }
-        if wanted[..index].iter().any(|other| other.name == store.name) {
+        if store.address().is_none() && wanted[..index].iter().any(|other| other.name == store.name)
+        {
             return Err(Failure::own(format!("--store {shown}: named twice: give it once")));
         }
     }
@@ -112,7 +118,7 @@ fn parse_one(item: &[u8]) -> Result<Wanted, Failure> {
     if name.is_empty() {
         return Err(Failure::own(format!(
             "--store {}: a store without a name: give a directory or a block device",
-            String::from_utf8_lossy(item)
+            shown(item)
         )));
     }
     wanted.name = PathBuf::from(OsStr::from_bytes(name));
@@ -124,13 +130,19 @@ fn parse_priority(item: &[u8], text: &str) -> Result<i32, Failure> {
     found.ok_or_else(|| {
         Failure::own(format!(
             "--store {}: {text} is not a priority: give a number from -32768 to 32767",
-            String::from_utf8_lossy(item)
+            shown(item)
         ))
     })
 }
 
 fn parse_limit(item: &[u8], text: &str) -> Result<u64, Failure> {
-    check_limit(&format!("--store {}", String::from_utf8_lossy(item)), text)
+    check_limit(&format!("--store {}", shown(item)), text)
+}
+
+/// What the user said, but for an address, which may have a password in it.
+fn shown(item: &[u8]) -> String {
+    let text = String::from_utf8_lossy(item);
+    if is_address(&text) { "SERVER".into() } else { text.into_owned() }
 }
 
 /// Checks the limit of a store.
@@ -163,8 +175,11 @@ mod tests {
 
     #[test]
     fn names_priorities_and_sizes_are_taken_apart() {
-        let store =
-            |name: &str, priority, limit_bytes| Wanted { name: name.into(), priority, limit_bytes };
+        let store = |name: &str, priority, limit_bytes| Wanted {
+            priority,
+            limit_bytes,
+            ..Wanted::plain(name)
+        };
         assert_eq!(named("/n"), [store("/n", 0, None)]);
         assert_eq!(
             named("/n/a:size=2M,/n/b:prio=5,/n/c:prio=-3:size=1G,/n/d:size=1M:prio=5"),
@@ -174,6 +189,10 @@ mod tests {
                 store("/n/a", 0, Some(2 << 20)),
                 store("/n/c", -3, Some(1 << 30)),
             ]
+        );
+        assert_eq!(
+            named("/n,redis://:p@h:7000/2:prio=1:size=1G"),
+            [store("redis://:p@h:7000/2", 1, Some(1 << 30)), store("/n", 0, None)]
         );
         assert_eq!(named("/n:x:prio=1"), [store("/n:x", 1, None)]);
         assert_eq!(named("/n:prior=1"), [store("/n:prior=1", 0, None)]);
@@ -202,13 +221,15 @@ mod tests {
             ("/n:size=big", "256M"),
             ("/n:size=4K", "too small"),
             ("/n/a,none", "alone"),
-            ("/n/a,redis://h", "alone"),
-            ("rediss://h", "alone"),
+            ("redis://:secret@h,/n,unix:///s", "more than one server"),
+            ("/n/a,redis://:secret@h:prio=high", "32767"),
+            ("redis://:secret@h:size=4K,/n", "too small"),
             ("/n/a,/n/b,/n/a:prio=3", "twice"),
             (nine.as_str(), "at most 8"),
         ] {
             let failure = parse(Path::new(text)).expect_err(text);
             assert!(failure.message.contains(said), "{text}: {failure:?}");
+            assert!(!failure.message.contains("secret"), "{failure:?}");
             assert_eq!((failure.status, failure.message.lines().count()), (125, 1));
         }
     }

@@ -1,8 +1,8 @@
 //! The stores of a run: opened and checked before the program starts, in the order in which they
 //! are filled, with the map of all their clusters, and behind it the processes' references.
 //!
-//! Each kind of store is a module that opens one: [`mod@file`] and [`device`]; and
-//! [`remote`], which stands alone.
+//! Each kind of store is a module that opens one: [`mod@file`], [`device`] and [`remote`], which is one
+//! of a row or stands alone.
 
 pub(crate) mod choice;
 pub(crate) mod device;
@@ -32,11 +32,13 @@ const NO_MAP: &str = "cannot make the map of the store's clusters";
 /// The stores of a run.
 #[derive(Debug)]
 pub(crate) struct OpenStores {
-    /// Each store, the one that is filled first before the others; with a server its mirror, if
-    /// there is one.
+    /// Each file and device, the one that is filled first before the others; with a server that stands
+    /// alone its mirror, if there is one.
     pub(crate) row: Vec<OpenStore>,
     /// The server's memory.
     pub(crate) remote: Option<RemoteStore>,
+    /// How many of the row are filled before that, where it does not stand alone.
+    pub(crate) place: Option<usize>,
     /// What they know of their clusters ([`Clusters`]) and of who holds them ([`References`]), shared
     /// by the agents.
     pub(crate) clusters: OwnedFd,
@@ -105,10 +107,7 @@ pub(crate) fn open(
 ) -> Result<Option<OpenStores>, Failure> {
     let row = match choice {
         StoreChoice::None => Vec::new(),
-        StoreChoice::Named(wanted) => wanted
-            .iter()
-            .map(|wanted| open_one(wanted, wanted.limit_bytes.or(limit_bytes), notices))
-            .collect::<Result<_, _>>()?,
+        StoreChoice::Named(wanted) => return open_row(wanted, limit_bytes, notices).map(Some),
         StoreChoice::Server(server) => {
             return open_remote(server, limit_bytes, notices).map(Some);
         }
@@ -121,6 +120,34 @@ pub(crate) fn open(
     }
     let limit_bytes = row_bytes(row.iter().map(|store| store.limit_bytes));
     OpenStores::of(row, None, limit_bytes).map(Some)
+}
+
+/// Opens what the user named, of which one may be a server.
+fn open_row(
+    all: &[Wanted],
+    limit_bytes: Option<u64>,
+    notices: &mut Notices,
+) -> Result<OpenStores, Failure> {
+    let (mut row, mut remote, mut place) = (Vec::new(), None, None);
+    for wanted in all {
+        let limit_bytes = wanted.limit_bytes.or(limit_bytes);
+        match &wanted.server {
+            Some(server) => {
+                let offer = remote::ask(server, limit_bytes, file::MAX_DEFAULT_BYTES, notices)?;
+                (remote, place) = (Some(RemoteStore::new(offer)?), Some(row.len()));
+            }
+            None => row.push(open_one(wanted, limit_bytes, notices)?),
+        }
+    }
+    let limits_bytes = row.iter().map(|store| store.limit_bytes);
+    let limits_bytes = limits_bytes.chain(remote.as_ref().map(RemoteStore::limit_bytes));
+    let limit_bytes = row_bytes(limits_bytes);
+    let has_server = remote.is_some();
+    let stores = OpenStores { place, ..OpenStores::of(row, remote, limit_bytes)? };
+    if has_server {
+        references::keep_none(&stores.clusters, limit_bytes).or_fail(NO_MAP)?;
+    }
+    Ok(stores)
 }
 
 /// Makes what leads to a server, and the file of the second copy.
@@ -165,7 +192,12 @@ impl OpenStores {
         let clusters = rustix::fs::memfd_create("zpager-clusters", MemfdFlags::CLOEXEC);
         let clusters = clusters.or_fail(NO_MAP)?;
         rustix::fs::ftruncate(&clusters, map_bytes(limit_bytes)).or_fail(NO_MAP)?;
-        Ok(OpenStores { row, remote, clusters, limit_bytes })
+        Ok(OpenStores { row, remote, place: None, clusters, limit_bytes })
+    }
+
+    /// How many of the row are filled before the server; -1 where it stands alone, or there is none.
+    pub(crate) fn remote_place(&self) -> i32 {
+        self.place.map_or(-1, |place| place as i32)
     }
 
     /// What the agents have to know of each.
