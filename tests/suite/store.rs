@@ -126,10 +126,11 @@ fn pages_that_were_compressed_once_more_come_back() {
     let words = field("256", "words", "1");
     let plain = compare(&words, &small.clone().codec("lz4").store_codec("none")).stats;
     assert_eq!(plain.store.recompressed_pages, 0, "{plain:?}");
-    for (codec, setup) in [
-        ("zstd", small.clone()),
-        ("zstd-dict", small.clone().encrypted()),
-        ("zstd-3", small.clone().start(Start::Pressure)),
+    // A tag of 16 bytes is more to pages as short as these.
+    for (codec, setup, written_percent_max) in [
+        ("zstd", small.clone(), 105),
+        ("zstd-dict", small.clone().encrypted(), 107),
+        ("zstd-3", small.clone().start(Start::Pressure), 105),
     ] {
         let managed = compare(&words, &setup.codec("lz4").store_codec(codec));
         expect_spilled(&managed);
@@ -138,7 +139,8 @@ fn pages_that_were_compressed_once_more_come_back() {
         assert!(store.recompressed_pages * 4 > stats.spilled_pages * 3, "{codec}: {stats:?}");
         let before_bytes = store.page_bytes + store.recompressed_saved_bytes;
         assert!(store.page_bytes * 8 <= before_bytes * 7, "{codec}: {stats:?}");
-        assert!(store.written_bytes * 100 <= store.page_bytes * 105, "{codec}: {stats:?}");
+        let most_bytes = store.page_bytes * written_percent_max / 100;
+        assert!(store.written_bytes <= most_bytes, "{codec}: {stats:?}");
         assert!(store.capacity_gain > plain.store.capacity_gain, "{codec}: {stats:?}");
     }
     let small = small.store_codec("zstd");
