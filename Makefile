@@ -5,6 +5,7 @@
 #              in TRACES, if that is given, and not recorded again
 # make guest-test a machine of Debian's own kernel, emulated, that swaps to zpager's device, and what
 #              goes wrong then
+# make guest-bench docs/guest.md: there, programs that swap to it, to a disk, to zswap and to zram
 # make install the command at $(PREFIX)/bin/zpager, zpager-swap beside it, and systemd's units in
 #              $(PREFIX)/lib/systemd/system; below $(DESTDIR), if that is given
 # make install-files the same of what was built before
@@ -18,7 +19,7 @@ UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
 FUZZ_SECONDS ?= 10
 
 .PHONY: build demo test test-long lint unit end-to-end fuzz bench-smoke reproduce guest-test \
-	install install-files packages
+	guest-bench install install-files packages
 
 build:
 	$(CARGO) build --release --locked
@@ -61,6 +62,10 @@ reproduce: packages build
 guest-test: build
 	scripts/packages scripts/guest/packages
 	python3 scripts/guest $(ZPAGER) target/guest
+
+guest-bench: build
+	scripts/packages scripts/guest/packages
+	python3 scripts/guest $(ZPAGER) target/guest bench
 
 install: build
 	$(MAKE) --no-print-directory install-files

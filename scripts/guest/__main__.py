@@ -2,24 +2,33 @@
 what may go wrong then.
 
 usage: python3 scripts/guest ZPAGER FOLDER
+       python3 scripts/guest ZPAGER FOLDER bench [--rows NAME,...] [--rivals NAME,...] [--minutes N]
 
-FOLDER keeps the kernel's package and what the guest boots. Where something cannot be had it prints
-`skipped: ` and why.
+It goes through what may go wrong; with `bench` it runs programs under each rival, all or those that are
+named, of which it begins none after so many minutes, and writes docs/guest.md of all that was measured
+so far. FOLDER keeps that, the kernel's package and what the guest boots.
+Where something cannot be had it prints `skipped: ` and why.
 """
 
+import argparse
 import pathlib
 import sys
 import time
 
+import comparison
+import document
 import faults
 import image
 import kernel
 import machine
 import programs
+import rivals
 import ublk
 from missing import Missing
 
 GUEST_MIB = 112
+# Of the comparison's sort, which takes half as much again.
+LINES_MIB = 36
 
 
 class Built:
@@ -39,7 +48,7 @@ def say(line):
 
 def test(folder, zpager):
     """The cases, in one guest."""
-    inputs = programs.Inputs(folder, zpager, lines_mib=10)
+    inputs = programs.Inputs(folder, zpager, lines_mib=9)
     named = {program.name: program for program in inputs.expect([programs.touch(40), programs.sort()])}
     built = Built(folder, zpager, inputs)
     say(f"guest: {built.kernel.version}, {GUEST_MIB} MiB")
@@ -50,16 +59,47 @@ def test(folder, zpager):
             say(f"guest: {case.__name__}: ok, {time.monotonic() - began:.0f} s: {said}")
 
 
+def chosen_of(option, names, known):
+    """The names given, all of them where there are none."""
+    unknown = set(names) - set(known)
+    if unknown:
+        sys.exit(f"{option} {','.join(unknown)}: give some of {','.join(known)}")
+    return names or known
+
+
+def bench(folder, zpager, given):
+    """Programs under each rival, and the document of all that was measured so far."""
+    until = time.monotonic() + given.minutes * 60
+    all_programs = programs.rows()
+    names = chosen_of("--rows", given.rows, [program.name for program in all_programs])
+    chosen = [program for program in all_programs if program.name in names]
+    inputs = programs.Inputs(folder, zpager, LINES_MIB)
+    inputs.for_rows(LINES_MIB)
+    inputs.expect(chosen)
+    built = Built(folder, zpager, inputs)
+    results = comparison.Results(folder)
+    comparison.compare(built, chosen, chosen_of("--rivals", given.rivals, rivals.NAMES), results, until, say)
+    document.write(built, all_programs, results)
+
+
 def main():
     """Finds out what is wanted."""
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    zpager, folder = sys.argv[1:]
-    folder = pathlib.Path(folder).resolve()
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("zpager", type=pathlib.Path)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("what", nargs="?", choices=["test", "bench"], default="test")
+    for option in ("--rows", "--rivals"):
+        parser.add_argument(option, type=lambda text: text.split(","), default=[])
+    parser.add_argument("--minutes", type=float, default=60)
+    given = parser.parse_args()
+    folder, zpager = given.folder.resolve(), given.zpager.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     try:
-        test(folder, pathlib.Path(zpager).resolve())
+        if given.what == "bench":
+            bench(folder, zpager, given)
+        else:
+            test(folder, zpager)
     except Missing as why:
         print(f"skipped: {why}")
         return

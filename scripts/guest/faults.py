@@ -17,7 +17,8 @@ STOP_SECONDS = 120
 KILLED_BY = {128 + 7: "SIGBUS", 128 + 9: "SIGKILL", 128 + 11: "SIGSEGV"}
 # Each fails where there is nothing of what it looks for.
 LEFT = ("pidof zpager", "ls /sys/block/nbd*/pid 2>/dev/null", "grep /dev/nbd /proc/swaps",
-        "ls /run/zpager | grep .", "grep -vx 15000 /proc/sys/vm/watermark_boost_factor")
+        "ls /run/zpager | grep .", "grep -vx 15000 /proc/sys/vm/watermark_boost_factor",
+        "grep -vx 3 /proc/sys/vm/page-cluster")
 
 
 def expect(is_so, what, *said):

@@ -17,7 +17,8 @@ BUSYBOX = "/bin/busybox"
 # As Debian has them; the shell is what runs `zpager-swap` there.
 PROGRAMS = {"nbd-client": "sbin", "swapon": "sbin", "swapoff": "sbin", "mkswap": "sbin",
             "sort": "bin"}
-ROOT_MIB = 96
+# What the root's file system takes besides files.
+ROOT_SPARE_MIB = 16
 
 
 def find(name):
@@ -87,13 +88,15 @@ def root_disk(folder, modules, zpager, programs):
         put(root, find(name), f"{place}/{name}")
     put(root, HERE / "init.sh", "init")
     put(root, HERE / "swappable.sh", "bin/swappable")
+    put(root, HERE / "measure.sh", "bin/measure")
     put(root, HERE.parent / "zpager-swap", "bin/zpager-swap")
     put(root, zpager, "bin/zpager")
     subprocess.run([find("strip"), root / "bin/zpager"], check=True)
     for place, file in programs.items():
         put(root, file, place)
+    mib = sum(path.stat().st_size for path in root.rglob("*") if not path.is_symlink()) >> 20
     disk = folder / "root.ext4"
     disk.unlink(missing_ok=True)
     kernel.output_of(find("mke2fs"), "-q", "-t", "ext4", "-O", "^has_journal", "-d", str(root),
-                     str(disk), f"{ROOT_MIB}M")
+                     str(disk), f"{mib * 9 // 8 + ROOT_SPARE_MIB}M")
     return disk

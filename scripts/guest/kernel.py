@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 
+import rivals
 from missing import Missing
 
 PACKAGE = "linux-image-amd64"
@@ -18,7 +19,7 @@ XZ_MAGIC = b"\xfd7zXZ\0"
 # What a signed module ends with; before it stands how long the signature is, and eight bytes more.
 SIGNATURE_END = b"~Module signature appended~\n"
 SIGNATURE_HEAD_BYTES = 12
-MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "nbd")
+MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "nbd", *rivals.MODULES)
 
 MODULES_IF_THERE = ("ublk_drv",)
 

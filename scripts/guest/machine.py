@@ -4,12 +4,19 @@ import os
 import pathlib
 import select
 import subprocess
+import threading
 import time
 
 import image
 
+# A disk of 7,200 turns: so many operations a second wherever they are, and bytes under its head.
+OPERATIONS = 150
+DISK_BYTES = 100_000_000
+SLOW = f",throttling.iops-total={OPERATIONS},throttling.bps-total={DISK_BYTES}"
+# What goes wrong is not to take long.
+QUICK = ""
 DISK_MIB = 1024
-BOOT_SECONDS = 180
+BOOT_SECONDS = 600
 KERNEL = "console=ttyS0 loglevel=6 panic=-1 mitigations=off random.trust_cpu=on"
 
 
@@ -17,10 +24,50 @@ class Failed(Exception):
     """The guest did not do what it should, with what it said."""
 
 
+class Clock:
+    """How long a guest could not go on because the host was busy, or had stopped it: the time in which
+    a thread that does nothing but sleep was late beyond its own waiting, and that in which the thread of
+    the guest's processor, which waits more than QEMU's others, was ready and had no processor."""
+
+    TICK_SECONDS = 0.1
+
+    def __init__(self, pid):
+        self.pid = pid
+        self.stopped_seconds = 0
+        self.is_over = threading.Event()
+        threading.Thread(target=self.tick, daemon=True).start()
+
+    def tick(self):
+        """Has the time in which this process was stopped be known."""
+        own = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+        began, waited = time.monotonic(), waited_seconds(own)
+        while not self.is_over.wait(self.TICK_SECONDS):
+            now, now_waited = time.monotonic(), waited_seconds(own)
+            late = now - began - self.TICK_SECONDS - (now_waited - waited)
+            # Less than that is the interpreter's.
+            self.stopped_seconds += late if late > 1 else 0
+            began, waited = now, now_waited
+
+    def waited_seconds(self):
+        """All of it so far."""
+        threads = pathlib.Path(f"/proc/{self.pid}/task").iterdir()
+        waited = max(waited_seconds(thread / "schedstat") for thread in threads)
+        return waited + self.stopped_seconds
+
+    def end(self):
+        """No more."""
+        self.is_over.set()
+
+
+def waited_seconds(path):
+    """How long a thread was ready and had no processor."""
+    return int(pathlib.Path(path).read_text().split()[1]) / 1e9
+
+
 class Machine:
     """A guest that runs; used as a context it is gone afterwards."""
 
-    def __init__(self, built, mib):
+    def __init__(self, built, mib, throttle=QUICK):
         self.folder = pathlib.Path(built.folder)
         self.log = self.folder / "console.log"
         self.buffer = b""
@@ -33,11 +80,12 @@ class Machine:
             "-smp", "1", "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", built.kernel.image, "-initrd", built.early, "-append", KERNEL,
             "-drive", f"file={built.root},format=raw,if=virtio,readonly=on",
-            "-drive", f"file={disk},format=raw,if=virtio,cache=writeback,discard=unmap",
+            "-drive", f"file={disk},format=raw,if=virtio,cache=writeback,discard=unmap{throttle}",
             "-serial", f"file:{self.log}", "-chardev", "stdio,id=line,signal=off",
             "-serial", "chardev:line"]
         self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE)
+        self.clock = Clock(self.process.pid)
         try:
             self.answer(BOOT_SECONDS)
         except Failed:
@@ -52,6 +100,7 @@ class Machine:
 
     def end(self):
         """Pulls the plug."""
+        self.clock.end()
         self.process.kill()
         self.process.wait()
 
@@ -83,6 +132,10 @@ class Machine:
         if status != 0:
             raise Failed(f"{line}: status {status}: {said}\n{self.console_tail()}")
         return said
+
+    def waited_seconds(self):
+        """How long, since it began, it could not go on because of the host."""
+        return self.clock.waited_seconds()
 
     def console(self):
         """What the kernel said."""

@@ -6,6 +6,7 @@
 //! checked before they are used, and what cannot be answered ends its connection alone.
 
 mod negotiation;
+mod pause;
 mod request;
 mod session;
 mod stream;

@@ -142,7 +142,7 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
         let mut at_byte = request.offset_bytes;
         while left > 0 && outcome.is_ok() {
             let bytes = Worker::piece_bytes(at_byte, left);
-            self.stream.take(self.worker.slot(at_byte, bytes))?;
+            self.stream.take_data(self.worker.slot(at_byte, bytes))?;
             outcome = self.target.write(self.worker, at_byte, bytes);
             at_byte += bytes as u64;
             left -= bytes;

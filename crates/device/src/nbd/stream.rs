@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::pause::Pause;
+
 /// What is read or written at a time: some requests with a block of data each.
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -49,6 +51,7 @@ pub(super) struct Stream<S> {
     start: usize,
     end: usize,
     output: Vec<u8>,
+    pause: Pause,
 }
 
 impl<S: Socket> Stream<S> {
@@ -59,28 +62,15 @@ impl<S: Socket> Stream<S> {
             start: 0,
             end: 0,
             output: Vec::with_capacity(BUFFER_BYTES),
+            pause: Pause::new(),
         }
     }
 
     /// Takes as many bytes as `data` is long.
     pub(super) fn take(&mut self, data: &mut [u8]) -> io::Result<()> {
-        let mut done = 0;
+        let mut done = self.take_buffered(data);
         while done < data.len() {
-            if self.start < self.end {
-                let step = (self.end - self.start).min(data.len() - done);
-                data[done..done + step].copy_from_slice(&self.input[self.start..self.start + step]);
-                self.start += step;
-                done += step;
-                continue;
-            }
-            self.flush()?;
-            // What is long goes where it is wanted at once.
-            if data.len() - done >= BUFFER_BYTES / 2 {
-                done += read(&mut self.socket, &mut data[done..])?;
-            } else {
-                self.end = read(&mut self.socket, &mut self.input)?;
-                self.start = 0;
-            }
+            done += self.receive(&mut data[done..])?;
         }
         Ok(())
     }
@@ -95,6 +85,38 @@ impl<S: Socket> Stream<S> {
     pub(super) fn wait(&mut self, limit: Duration) -> io::Result<bool> {
         self.flush()?;
         Ok(self.socket.wait(limit))
+    }
+
+    /// Takes what the client is sending, some pages; it is let go on first.
+    pub(super) fn take_data(&mut self, data: &mut [u8]) -> io::Result<()> {
+        let mut done = self.take_buffered(data);
+        while done < data.len() {
+            self.flush()?;
+            self.pause.sleep(data.len() - done);
+            done += self.receive(&mut data[done..])?;
+            self.pause.note(done == data.len());
+        }
+        Ok(())
+    }
+
+    /// Takes what was read already; gives how much that was.
+    fn take_buffered(&mut self, data: &mut [u8]) -> usize {
+        let step = (self.end - self.start).min(data.len());
+        data[..step].copy_from_slice(&self.input[self.start..self.start + step]);
+        self.start += step;
+        step
+    }
+
+    /// Reads something and takes of it; nothing is buffered before.
+    fn receive(&mut self, data: &mut [u8]) -> io::Result<usize> {
+        self.flush()?;
+        // What is long goes where it is wanted at once.
+        if data.len() >= BUFFER_BYTES / 2 {
+            return read(&mut self.socket, data);
+        }
+        self.end = read(&mut self.socket, &mut self.input)?;
+        self.start = 0;
+        Ok(self.take_buffered(data))
     }
 
     /// Takes an array.

@@ -1,0 +1,176 @@
+"""docs/guest.md: the figures of the comparison, and what they mean."""
+
+import pathlib
+
+import machine
+import rivals
+from comparison import MIB
+
+DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "guest.md"
+
+HEAD = """# A whole machine that swaps to zpager
+
+Written by `make guest-bench` (scripts/guest). Do not edit.
+
+A guest of Debian's own kernel, {version}, under QEMU without KVM swaps to each of the rivals in turn.
+All have the same memory and the same disk: what a rival keeps in RAM comes out of the guest's memory,
+so nothing has to be made equal. The programs know of none of it, and what they print is compared with
+what they print on the host, where memory is plenty. Each was run once, after the kernel's caches were
+dropped.
+
+| | |
+| --- | --- |
+| processor | one, emulated, 10 to 20 times slower than the host's: about what the papers' machines had |
+| disk to swap to | {operations} operations a second and {rate} MB/s at most, throttled by QEMU |
+| programs | on a read-only disk that is not throttled |
+{rivals}
+
+The share of the memory is the same for zswap's pool and for zpager, and for all programs: hp's best.
+zpager takes all of it when it starts, and its server's own 5.5 MiB come on top, out of the same memory.
+Nothing else is set: each reads ahead as it does by default, and has lz4 for a codec, which is also what
+zpager chooses on this processor.
+
+## Times faster than the disk alone
+
+`paper` is what the program's paper measured on its own machine, in the place of the disk's 1.
+
+{speedups}
+{below}
+## How much less the disk has to do
+
+In per cent of what it does with the disk alone: operations, and bytes behind them. In zswap's own
+table it is 76 % less bytes at the highest pressure.
+
+{traffic}
+## Programs
+
+{programs}
+The machines of cervera and hp had 64 MB, as the guest has for all but the kernel itself. Sizes are the
+papers' where they are known; videos, texts and the simulator's input are not, and are made so large
+that the disk alone takes a minute or two. Castro compiled the Linux kernel in 21 to 27 MB of memory,
+with four compilers at once; today's are three times as large, and so is the memory. Castro's cache also
+kept files' pages, which no swap device sees; here files come from a disk that is not throttled.
+
+{reading}
+## Figures
+
+{figures}"""
+
+READING = """## How to read it
+
+The processor is emulated, and the disk has full speed. Whatever a rival computes for a page weighs 10
+to 20 times as much beside the disk as on a machine of today: most of all for zpager, whose server runs in
+user space and is reached over a socket. Counts of the disk's operations do not depend on that. Where
+zpager is behind, there are two reasons:
+
+- **A request costs.** With one processor, a request of the nbd driver is some five switches of it: to the
+  kernel's sender, to the server, to the kernel's receiver, and to who waited. Here that is about a
+  millisecond, whatever the request's size. Programs that go from page to page have up to 32 pages in one
+  and pay little; five simulators at once had two.
+- **The share is taken at once.** zswap and zram take memory page by page as they are written to. A server
+  that did so would need memory just when there is none, and so `--memory` is locked when it starts.
+  Where data shrink to nearly nothing most of it stays empty, and a third of the guest's memory is not
+  the programs': five simulators at once had 43,000 pages come back, 29,000 where the share was half of
+  this. Where data shrink to a half or less than that, it is what keeps the disk quiet.
+
+`waited` are those of the seconds in which the guest's processor was ready and waited for one of the
+host's. Where it waits for the disk anyway they cost little; where it computes, all of them.
+`output` is `ok` where it was that of a run with enough memory. Otherwise it says how a program ended: with
+137 where the kernel killed it because it found no memory.
+"""
+
+
+def table(head, right, lines):
+    """As Markdown; the first columns are to the left, the last `right` ones to the right."""
+    rule = ["---"] * (len(head) - right) + ["---:"] * right
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in [head, rule, *lines]) + "\n"
+
+
+def speedup(of, name):
+    """Times faster than the disk alone; none where one of them did not end as it should."""
+    pair = of.get("disk"), of.get(name)
+    if all(row and row.output == "ok" for row in pair):
+        return pair[0].seconds / pair[1].seconds
+    return None
+
+
+def measured(programs, results):
+    """The programs of which there is something to compare, each with its rows by rival."""
+    found = [(program, results.of_program(program.name)) for program in programs]
+    return [(program, of) for program, of in found if any(speedup(of, name) for name in of if name != "disk")]
+
+
+def speedups(rows):
+    """Of each rival."""
+    lines = []
+    for program, of in rows:
+        values = [speedup(of, name) for name in rivals.NAMES[1:]]
+        lines.append([program.name, program.paper, *("-" if one is None else f"{one:.2f}" for one in values)])
+    return table(["program", "paper", *rivals.NAMES[1:]], 4, lines)
+
+
+def below(rows):
+    """Where zpager is not what it should be."""
+    under_paper, under_zswap = [], []
+    for program, of in rows:
+        own, zswap = speedup(of, "zpager"), speedup(of, "zswap")
+        if own is not None and own < float(program.paper.split()[0]):
+            under_paper.append(program.name)
+        if own is not None and zswap is not None and own < zswap:
+            under_zswap.append(program.name)
+    return (f"zpager is below the paper's figure for {', '.join(under_paper) or 'none'}. It is below zswap "
+            f"for {', '.join(under_zswap) or 'none'}.\n")
+
+
+def left_out(programs, rows):
+    """The programs of which nothing is known yet."""
+    names = [program.name for program in programs if program not in [one for one, _ in rows]]
+    return f"\nNot measured yet: {', '.join(names)}.\n" if names else ""
+
+
+def traffic(rows):
+    """How much less the disk does."""
+    head = ["program", "disk: operations", "MiB", *rivals.NAMES[1:]]
+    lines = []
+    for program, of in rows:
+        disk = of["disk"]
+        disk_bytes = disk.read_bytes + disk.written_bytes
+        cells = []
+        for name in rivals.NAMES[1:]:
+            row = of.get(name)
+            if row and row.output == "ok" and disk_bytes:
+                held = row.read_bytes + row.written_bytes
+                cells.append(f"{less(row.operations, disk.operations)}, {less(held, disk_bytes)}")
+            else:
+                cells.append("-")
+        lines.append([program.name, disk.operations, f"{disk_bytes / MIB:.0f}", *cells])
+    return table(head, 5, lines)
+
+
+def less(value, than):
+    """In per cent."""
+    return f"{100 - 100 * value / than:.0f}"
+
+
+def figures(rows):
+    """All of them."""
+    head = ["program", "swap", "memory, MiB", "output", "seconds", "waited", "reads", "MiB", "writes", "MiB"]
+    lines = []
+    for program, of in rows:
+        for row in of.values():
+            lines.append([program.name, row.rival, row.memory_kib >> 10, row.output, f"{row.seconds:.1f}",
+                          f"{row.waited_seconds:.1f}", row.reads, f"{row.read_bytes / MIB:.1f}", row.writes,
+                          f"{row.written_bytes / MIB:.1f}"])
+    return table(head, 6, lines)
+
+
+def write(built, programs, results):
+    """The whole document."""
+    rows = measured(programs, results)
+    described = "\n".join(f"| swap: {one.name} | {one.what} |" for one in rivals.all_rivals(0))
+    of_programs = table(["program", "guest, MiB", "what"], 0,
+                        [[program.name, program.guest_mib, program.what] for program, _ in rows])
+    DOCUMENT.write_text(HEAD.format(
+        version=built.kernel.version, operations=machine.OPERATIONS, rate=machine.DISK_BYTES // 10**6,
+        rivals=described, speedups=speedups(rows), below=below(rows) + left_out(programs, rows), traffic=traffic(rows),
+        programs=of_programs, reading=READING, figures=figures(rows)))
