@@ -125,7 +125,7 @@ def below(rows):
 def left_out(programs, rows):
     """The programs of which nothing is known yet."""
     names = [program.name for program in programs if program not in [one for one, _ in rows]]
-    return f"\nNot measured yet: {', '.join(names)}.\n" if names else ""
+    return f"\nNot run: {', '.join(names)}.\n" if names else ""
 
 
 def traffic(rows):
