@@ -141,7 +141,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&command).expect("JSON"), line);
             assert_eq!(serde_json::from_str::<Command>(line).expect("a command"), command);
         }
-        for line in ["", "{}", r#"{"command":"go"}"#, r#"{"command":"set"}"#, "[[[["] {
+        for line in ["", "{}", r#"{"command":"go"}"#, r#"{"command":"set","size":1}"#, "[[[["] {
             assert!(serde_json::from_str::<Command>(line).is_err(), "{line}");
         }
     }

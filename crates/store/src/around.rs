@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::memory::Memory;
     use crate::tests::{Buffer, Writer, words};
-    use crate::{BLOCK_BYTES, Place, read_run};
+    use crate::{BLOCK_BYTES, Place, READ_BYTES_MIN, read_run};
     use std::vec::Vec;
 
     /// Writes a cluster of records that each hold their number.
@@ -166,7 +166,7 @@ mod tests {
         (memory, clusters, end_bytes): (&Memory, Clusters<'_>, u64),
         place: Place,
     ) -> (u8, Transfer) {
-        let mut buffer = Buffer::new(2 * BLOCK_BYTES);
+        let mut buffer = Buffer::new(READ_BYTES_MIN);
         let reader = ReadAround::new(memory, clusters, end_bytes, window.get(), *around);
         let mut found = None;
         read_run(&reader, clusters, &[place], buffer.get(), |_, data| {

@@ -5,8 +5,8 @@
 
 use crate::{BLOCK_BYTES, Blocks, Clusters, Errno, Place};
 
-/// Shortest buffer for reading: blocks that the longest record lies in.
-pub const READ_BYTES_MIN: usize = 2 * BLOCK_BYTES;
+/// Shortest buffer for reading: blocks that the longest record lies in, an encrypted page with its tag.
+pub const READ_BYTES_MIN: usize = 3 * BLOCK_BYTES;
 
 /// Why a record did not come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -223,6 +223,25 @@ fn a_place_that_no_batch_gave_out_is_corrupt() {
 }
 
 #[test]
+fn an_encrypted_page_may_lie_in_three_blocks() {
+    let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
+    let clusters = Clusters::new(&words).with_seal(seal(true));
+    let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
+    let before = batch.push(&content(1, 4072)).unwrap();
+    let place = batch.push(&content(2, 4096)).unwrap();
+    batch.finish(&memory).unwrap();
+    assert_eq!(place.offset_bytes() - before.offset_bytes(), 4088);
+    let mut blocks = Buffer::new(READ_BYTES_MIN);
+    let found = read(&memory, clusters, place, blocks.get());
+    assert_eq!(found, Ok((&content(2, 4096)[..], 3 * BLOCK_BYTES)));
+    let mut run = Vec::new();
+    read_run(&memory, clusters, &[place], blocks.get(), |_, data| {
+        run.push(data.map(<[u8]>::to_vec))
+    });
+    assert_eq!(run, [Ok(content(2, 4096))]);
+}
+
+#[test]
 fn a_read_takes_the_blocks_of_the_record_and_no_more() {
     let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
     let clusters = Clusters::new(&words);
@@ -262,7 +281,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => proptest::collection::vec(len, 1..70).prop_map(Step::Spill),
         1 => Just(Step::Abandon),
         6 => index().prop_map(Step::Read),
-        2 => (index(), 2usize..=64).prop_map(|(index, blocks)| Step::ReadRun(index, blocks)),
+        2 => (index(), READ_BYTES_MIN / BLOCK_BYTES..=64).prop_map(|(index, blocks)| Step::ReadRun(index, blocks)),
         12 => index().prop_map(Step::Drop),
         3 => index().prop_map(Step::Fork),
     ];
