@@ -102,6 +102,16 @@ pub struct Reads {
     pub read_bytes: usize,
 }
 
+impl Reads {
+    /// Counts pages that were in the store, and whether they came from RAM all the same.
+    fn count_stored(&mut self, pages: usize, is_shelved: bool) {
+        match is_shelved {
+            true => self.shelved_pages += pages,
+            false => self.spilled_pages += pages,
+        }
+    }
+}
+
 /// Why a page did not come back; its bytes are lost to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
@@ -426,6 +436,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             + self.buffer_bytes()
     }
 
+    /// RAM of compressed pages: the pool, and what was written of it ahead.
+    pub fn ram_bytes(&self) -> usize {
+        self.pool_bytes() + self.shelf_bytes()
+    }
+
     /// RAM of pages that are in the store as well ([`Cache::spill_ahead`]), in whole clusters.
     pub fn shelf_bytes(&self) -> usize {
         self.shelf.as_ref().map_or(0, Shelf::held_bytes)
@@ -741,10 +756,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             }
         }
         reads.pages += good;
-        match is_shelved {
-            true => reads.shelved_pages += good,
-            false => reads.spilled_pages += good,
-        }
+        reads.count_stored(good, is_shelved);
         match failure {
             Some(lost) if good == 0 => Err(lost),
             _ => Ok(()),

@@ -429,9 +429,6 @@ impl Server {
     fn control(&self, command: Command) -> Reply {
         match command {
             Command::Status => Reply::Status(Box::new(self.device.status())),
-            Command::Set { memory_bytes: None, threshold_percent: None } => {
-                Reply::Error("nothing to set: give memory_bytes or threshold_percent".to_owned())
-            }
             Command::Set { memory_bytes, threshold_percent } => {
                 let memory = memory_bytes.map_or(Ok(()), |bytes| self.device.set_memory(bytes));
                 let threshold = |()| {

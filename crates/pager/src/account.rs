@@ -37,8 +37,8 @@ impl Process {
     /// What lies in the pages that are in no frame, as if all were equally full.
     fn own_payload_bytes(&self) -> usize {
         let cache = &self.engine.cache;
-        let [payload, pool] =
-            [cache.payload_bytes(), cache.pool_bytes()].map(|bytes| bytes + cache.shelf_bytes());
+        let payload = cache.payload_bytes() + cache.shelf_bytes();
+        let pool = cache.ram_bytes();
         (payload as u128 * self.own_pool_bytes() as u128 / pool.max(1) as u128) as usize
     }
 
@@ -59,8 +59,7 @@ impl Process {
 
     /// What the pool, and what was written of it ahead, holds in pages that are in no frame.
     fn own_pool_bytes(&self) -> usize {
-        let cache = &self.engine.cache;
-        (cache.pool_bytes() + cache.shelf_bytes()).saturating_sub(ACCOUNT.pool_bytes())
+        self.engine.cache.ram_bytes().saturating_sub(ACCOUNT.pool_bytes())
     }
 
     /// What belongs to the pool alone is lost to others, used or not; but once, and not for every

@@ -200,7 +200,7 @@ impl Process {
     fn shares(&self) -> Shares {
         Shares {
             resident_bytes: self.own_resident_bytes(),
-            pool_bytes: self.engine.cache.pool_bytes() + self.engine.cache.shelf_bytes(),
+            pool_bytes: self.engine.cache.ram_bytes(),
             raw_bytes: self.engine.cache.raw_bytes(),
             has_store: self.engine.cache.has_store(),
         }

@@ -234,8 +234,7 @@ impl<'a> Compressed<'a> {
         let cache = &self.engine.cache;
         let own_bytes = FIXED_BYTES + self.incoming_pages_max * PAGE_BYTES;
         let own_bytes = own_bytes + self.engine.unused_bytes();
-        let pool_bytes = cache.pool_bytes() + cache.shelf_bytes();
-        let cache_bytes = pool_bytes + cache.metadata_bytes() + own_bytes;
+        let cache_bytes = cache.ram_bytes() + cache.metadata_bytes() + own_bytes;
         self.resident_pages * PAGE_BYTES as u64 + cache_bytes as u64
     }
 
@@ -246,7 +245,7 @@ impl<'a> Compressed<'a> {
     fn shares(&self) -> Shares {
         Shares {
             resident_bytes: self.resident_pages as usize * PAGE_BYTES,
-            pool_bytes: self.engine.cache.pool_bytes() + self.engine.cache.shelf_bytes(),
+            pool_bytes: self.engine.cache.ram_bytes(),
             raw_bytes: self.engine.cache.raw_bytes(),
             has_store: self.engine.cache.has_store(),
         }

@@ -148,6 +148,27 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// No memory, no store, and nothing asked for besides.
+    pub const NONE: Self = Settings {
+        budget_bytes: 0,
+        store_limit_bytes: 0,
+        stores: [StoreSettings::NONE; STORES_MAX],
+        design: [0; DESIGN_WORDS],
+        supervisor_pid: 0,
+        remote_fd: -1,
+        remote_place: -1,
+        clusters_fd: -1,
+        agent_fd: -1,
+        ring_fd: -1,
+        filters: 0,
+        ids: 1,
+        from_start: 0,
+        lift_by_copy: 0,
+        store_codec: 0,
+        store_encrypt: 0,
+        store_key: StoreKey([0; 32]),
+    };
+
     /// The stores that there are.
     pub fn stores(&self) -> impl Iterator<Item = &StoreSettings> {
         self.stores.iter().filter(|store| store.fd >= 0)

@@ -94,10 +94,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                         data.len()
                     });
                 })?;
-                match is_shelved {
-                    true => reads.shelved_pages += 1,
-                    false => reads.spilled_pages += 1,
-                }
+                reads.count_stored(1, is_shelved);
                 Ok(Seen::Coded(codec, outcome?))
             }
         }

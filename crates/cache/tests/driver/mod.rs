@@ -172,7 +172,7 @@ impl<C: Kept> Driver<C> {
     fn shares(&self) -> Shares {
         Shares {
             resident_bytes: self.resident.len() * PAGE_BYTES,
-            pool_bytes: self.engine.cache.pool_bytes() + self.engine.cache.shelf_bytes(),
+            pool_bytes: self.engine.cache.ram_bytes(),
             raw_bytes: self.engine.cache.raw_bytes(),
             has_store: self.engine.cache.has_store(),
         }
@@ -181,7 +181,7 @@ impl<C: Kept> Driver<C> {
     /// Resident pages and pool, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         let cache = &self.engine.cache;
-        let pool_bytes = cache.pool_bytes() + cache.shelf_bytes() + self.engine.unused_bytes();
+        let pool_bytes = cache.ram_bytes() + self.engine.unused_bytes();
         self.resident.len() * PAGE_BYTES + pool_bytes
     }
 

@@ -49,29 +49,10 @@ impl AsFd for SharedControl {
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering::Relaxed;
-    use zpager_wire::{DESIGN_WORDS, STORES_MAX, StoreKey, StoreSettings};
 
     #[test]
     fn a_second_mapping_sees_the_same_block() {
-        let settings = Settings {
-            budget_bytes: 1 << 30,
-            store_limit_bytes: 0,
-            stores: [StoreSettings::NONE; STORES_MAX],
-            design: [0; DESIGN_WORDS],
-            supervisor_pid: 7,
-            remote_fd: -1,
-            remote_place: -1,
-            clusters_fd: -1,
-            agent_fd: -1,
-            ring_fd: -1,
-            filters: 0,
-            ids: 1,
-            from_start: 0,
-            lift_by_copy: 0,
-            store_codec: 0,
-            store_encrypt: 0,
-            store_key: StoreKey::default(),
-        };
+        let settings = Settings { budget_bytes: 1 << 30, supervisor_pid: 7, ..Settings::NONE };
         let control = SharedControl::new(settings).expect("a control block");
         assert!(control.is_compatible());
         control.usage.peak_bytes.store(77, Relaxed);

@@ -93,28 +93,10 @@ pub(crate) fn is_gone(pid: pid_t) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zpager_wire::{DESIGN_WORDS, STORES_MAX, Settings, StoreKey, StoreSettings};
+    use zpager_wire::Settings;
 
     fn control(budget_bytes: u64) -> Box<Control> {
-        Box::new(Control::new(Settings {
-            budget_bytes,
-            store_limit_bytes: 0,
-            stores: [StoreSettings::NONE; STORES_MAX],
-            design: [0; DESIGN_WORDS],
-            supervisor_pid: 0,
-            remote_fd: -1,
-            remote_place: -1,
-            clusters_fd: -1,
-            agent_fd: -1,
-            ring_fd: -1,
-            filters: 0,
-            ids: 1,
-            from_start: 0,
-            lift_by_copy: 0,
-            store_codec: 0,
-            store_encrypt: 0,
-            store_key: StoreKey::default(),
-        }))
+        Box::new(Control::new(Settings { budget_bytes, ..Settings::NONE }))
     }
 
     fn hold(control: &Control, pid: pid_t, resident_bytes: u64) -> &ProcessSlot {
