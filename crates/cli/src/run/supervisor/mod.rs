@@ -54,6 +54,8 @@ pub(crate) fn run(
     let entrance = Entrance::new(&session.agent)?;
     let started = Instant::now();
     let program = start(session.command(&configuration.program, signals), configuration)?;
+    // Only now: the program has the priority that the user gave.
+    watch::come_soon();
     let mut supervisor = Supervisor::new(session, entrance, notices);
     let beside = || recording.as_mut().map(|recording| recording.step());
     let exit = supervisor.stay_with(program, signals, beside);

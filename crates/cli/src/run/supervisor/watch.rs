@@ -2,9 +2,15 @@
 //!
 //! As long as the tree holds less than the threshold nothing is registered and no
 //! call is dispatched; the only cost is looking now and then. The next look comes
-//! before memory that grows at its fastest could reach the threshold.
+//! before memory that grows at its fastest could reach the threshold. What it costs is
+//! the processor's time, not how long others kept it from it: a look that came late would
+//! else put the next one off, until the program has used all that it may.
+//!
+//! Source: sched_setattr(2); Linux, Documentation/scheduler/sched-eevdf.rst.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use super::tree::Tree;
 
@@ -17,6 +23,10 @@ const MAX_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A look may take this part of the time until the next: a tenth of one processor at most.
 const COST_FACTOR: u32 = 9;
+
+/// How much of the processor it wants at a time, and how much rather than others.
+const TURN: Duration = Duration::from_micros(100);
+const NICE: i32 = -10;
 
 /// Looks at the tree until the budget comes near.
 #[derive(Debug)]
@@ -49,13 +59,13 @@ impl Watch {
 
     /// Looks at the tree.
     pub(crate) fn look(&mut self, tree: &mut Tree) -> Look {
-        let began = Instant::now();
+        let began = processor_time();
         tree.refresh();
         let mut sum_bytes = tree.anonymous_bytes();
         if sum_bytes >= self.threshold_bytes && tree.has_several() {
             sum_bytes = tree.proportional_bytes();
         }
-        self.judge(sum_bytes, began.elapsed())
+        self.judge(sum_bytes, processor_time().saturating_sub(began))
     }
 
     fn judge(&mut self, sum_bytes: u64, cost: Duration) -> Look {
@@ -64,6 +74,40 @@ impl Watch {
             None | Some(0) => Look::Near,
             Some(distance_bytes) => Look::Far(interval(distance_bytes).max(cost * COST_FACTOR)),
         }
+    }
+}
+
+/// The processor's time that this thread has had.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Has this thread come soon when it wakes on a busy machine, as far as that is permitted: in the
+/// turn that others may have before, a program fills some ten MiB.
+pub(crate) fn come_soon() {
+    let set = |nice: i32| {
+        let attributes = libc::sched_attr {
+            size: size_of::<libc::sched_attr>() as u32,
+            sched_policy: libc::SCHED_OTHER as u32,
+            sched_flags: 0,
+            sched_nice: nice,
+            sched_priority: 0,
+            // Before Linux 6.12 this says nothing.
+            sched_runtime: TURN.as_nanos() as u64,
+            sched_deadline: 0,
+            sched_period: 0,
+        };
+        // SAFETY: the attributes are whole, and of this thread alone.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) == 0 }
+    };
+    // SAFETY: it asks about this thread alone.
+    let is_real_time =
+        matches!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_FIFO | libc::SCHED_RR);
+    if !is_real_time && !set(NICE) {
+        let own = rustix::process::getpriority_process(None).unwrap_or(0);
+        // It comes when it comes.
+        let _ = set(own);
     }
 }
 
