@@ -63,7 +63,9 @@ thread_local! {
 fn served() -> (Small, Option<Worker>) {
     let settings = Settings::of(DesignId::Default);
     let (memory_bytes, memory_bytes_max) = (8 << 20, 8 << 20);
-    let setup = Setup { size_bytes: SIZE_BYTES, memory_bytes, memory_bytes_max, settings };
+    let ahead_bytes = None;
+    let setup =
+        Setup { size_bytes: SIZE_BYTES, memory_bytes, memory_bytes_max, ahead_bytes, settings };
     let device = Device::new(Heap, &setup, None).expect("heap");
     let worker = device.connect();
     (device, worker)

@@ -26,7 +26,7 @@ dropped.
 {rivals}
 
 The share of the memory is the same for zswap's pool and for zpager, and for all programs: hp's best.
-zpager takes all of it when it starts, and its server's own 5.5 MiB come on top, out of the same memory.
+Each takes it as it fills; zpager's server takes 5.5 MiB for itself besides, out of the same memory.
 Nothing else is set: each reads ahead as it does by default, and has lz4 for a codec, which is also what
 zpager chooses on this processor.
 
@@ -61,17 +61,10 @@ READING = """## How to read it
 The processor is emulated, and the disk has full speed. Whatever a rival computes for a page weighs 10
 to 20 times as much beside the disk as on a machine of today: most of all for zpager, whose server runs in
 user space and is reached over a socket. Counts of the disk's operations do not depend on that. Where
-zpager is behind, there are two reasons:
-
-- **A request costs.** With one processor, a request of the nbd driver is some five switches of it: to the
-  kernel's sender, to the server, to the kernel's receiver, and to who waited. Here that is about a
-  millisecond, whatever the request's size. Programs that go from page to page have up to 32 pages in one
-  and pay little; five simulators at once had two.
-- **The share is taken at once.** zswap and zram take memory page by page as they are written to. A server
-  that did so would need memory just when there is none, and so `--memory` is locked when it starts.
-  Where data shrink to nearly nothing most of it stays empty, and a third of the guest's memory is not
-  the programs': five simulators at once had 43,000 pages come back, 29,000 where the share was half of
-  this. Where data shrink to a half or less than that, it is what keeps the disk quiet.
+zpager is behind it is because a request costs: with one processor, one of the nbd driver is some five
+switches of it, to the kernel's sender, to the server, to the kernel's receiver, and to who waited. Here
+that is about a millisecond, whatever the request's size. Programs that go from page to page have up to 32
+pages in one and pay little; five simulators at once had two.
 
 `waited` are those of the seconds in which the guest's processor was ready and waited for one of the
 host's. Where it waits for the disk anyway they cost little; where it computes, all of them.

@@ -10,6 +10,8 @@ POOL_PERCENT = 25
 # The size of zram, as Debian's zram-tools has it: it takes less, as far as the data shrink.
 ZRAM_PERCENT = 50
 SIZE_MIB = 512
+# Of zpager's share so much is taken before it is needed.
+AHEAD_MIB = 4
 
 CLEAN = "sync; echo 3 >/proc/sys/vm/drop_caches"
 SET_UP_SECONDS = 600
@@ -60,7 +62,9 @@ def all_rivals(memory_kib):
               f"{parameter('max_pool_percent', POOL_PERCENT)} && {parameter('enabled', 1)} && "
               f"{disk_swap(0)}",
               f"{DISK_END} && {parameter('enabled', 0)}"),
-        Rival("zpager", f"zpager, --memory {POOL_PERCENT} % of the memory, the disk as its store",
-              f"zpager-swap start --size {SIZE_MIB}M --memory {zpager_kib}K --store {DISK}",
+        Rival("zpager", f"zpager, --memory {POOL_PERCENT} % of the memory, --memory-ahead {AHEAD_MIB}M, "
+              "the disk as its store",
+              f"zpager-swap start --size {SIZE_MIB}M --memory {zpager_kib}K --memory-ahead {AHEAD_MIB}M "
+              f"--store {DISK}",
               f"zpager-swap stop && dd if=/dev/zero of={DISK} bs=4096 count=1 conv=fsync 2>/dev/null"),
     ]

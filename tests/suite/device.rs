@@ -426,6 +426,14 @@ fn blocks_are_what_was_written_without_a_store() {
 }
 
 #[test]
+fn blocks_are_what_was_written_while_memory_is_taken_and_given_back() {
+    against_a_vector("--memory 32M --memory-ahead 1M --store none", 4 * MIB, false);
+    let flags = "--memory 8M --memory-ahead 1M --store STORE --store-size 64M";
+    let server = against_a_vector(flags, 8 * MIB, false);
+    assert!(server.figure("spilled_reads") > 0);
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let server = against_a_vector("--memory 8M --store none", 8 * MIB, true);
     assert!(server.figure("write_errors") > 0);
@@ -745,6 +753,56 @@ fn memory_that_is_locked_is_taken_before_it_serves_and_kept() {
             Ok(&data[..12 << 20].to_vec())
         );
     }
+}
+
+#[test]
+fn memory_is_taken_ahead_as_it_fills_and_given_back_as_it_empties() {
+    const AHEAD_BYTES: u64 = 4 * MIB;
+    let mut random = random(1);
+    let data = random.data(24 * MIB);
+    for store in ["none", "STORE --store-size 64M"] {
+        let flags = format!("--size 96M --memory 48M --memory-ahead 4M --store {store}");
+        let server = Server::start(&flags);
+        if server.memory_bytes("VmLck") == 0 {
+            println!("skipped: nobody allowed memory to be locked");
+            continue;
+        }
+        // The thread that does it gets its turn when the machine has one for it.
+        let becomes_even = || {
+            let (pool_bytes, kept_bytes) =
+                (server.figure("pool_bytes"), server.figure("kept_bytes"));
+            let kept = pool_bytes + AHEAD_BYTES / 2..=pool_bytes + 2 * AHEAD_BYTES;
+            let resident_bytes = server.memory_bytes("RssAnon");
+            println!(
+                "{pool_bytes} bytes in the pool, {kept_bytes} kept, {resident_bytes} resident"
+            );
+            kept.contains(&kept_bytes) && resident_bytes < kept_bytes + 2 * PROCESS_BYTES
+        };
+        assert!(wait_until(becomes_even), "at first");
+        let mut client = server.client(true);
+        for (at, piece) in (0..).step_by(1 << 20).zip(data.chunks(1 << 20)) {
+            assert_eq!(client.write(at, piece).expect("served"), Ok(()));
+        }
+        assert!(wait_until(becomes_even), "in use");
+        assert!(server.figure("kept_bytes") > 6 * MIB, "much of it does not shrink");
+        assert_eq!(client.read(0, 24 << 20).expect("served").as_ref(), Ok(&data));
+        assert_eq!(client.trim(0, 24 << 20).expect("served"), Ok(()));
+        assert!(wait_until(becomes_even), "trimmed");
+        assert!(server.control("set memory=8M").status.success());
+        assert!(server.figure("kept_bytes") < 8 * MIB, "no more than it may");
+    }
+}
+
+/// Whether something comes to be so soon.
+fn wait_until(is_so: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while !is_so() {
+        if begin.elapsed() > Duration::from_secs(20) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
 }
 
 /// Runs a tool that has to succeed; gives what it printed.

@@ -244,13 +244,17 @@ pub(crate) struct ServeArguments {
     #[arg(
         long,
         value_name = "DISK",
-        conflicts_with_all = ["size", "store", "store_size", "store_encrypt"]
+        conflicts_with_all = ["size", "memory_ahead", "store", "store_size", "store_encrypt"]
     )]
     pub(crate) clean_cache: Option<PathBuf>,
 
     /// Physical memory for compressed blocks, tables and buffers together, at least 8M
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) memory: String,
+
+    /// Take so much of it before it is needed, and more as it fills [default: take all of it at once]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) memory_ahead: Option<String>,
 
     /// Directory of the swap file, or `none` to keep everything in RAM
     /// [default: $ZPAGER_STORE or /var/tmp]

@@ -9,8 +9,11 @@
 //! refused. A part is kept for blocks that are written again and do not become longer, as a full
 //! device could otherwise never be written to.
 //!
-//! Once [`Target::keep_memory`] was called the pool keeps what RAM the rest does not need, whether it
-//! is full or not; as tables grow it gives some of that up. It gets it back when the memory is set.
+//! Once [`Target::keep_memory`] was called the pool keeps RAM ahead of what it holds: all that the rest
+//! does not need, or so much as was set. As tables grow it gives some of that up; a thread of its own
+//! ([`Target::keep_ahead`]) takes more as it fills, and gives back as it empties. That thread waits for
+//! the kernel, which may have to swap for it, without the lock. Where it is behind, blocks leave for the
+//! store rather than have the kernel asked by whoever serves it.
 //!
 //! Invariants: a block that was refused is what it was, and so are all others. A block of zeros is
 //! nothing at all. A block that is trimmed has left pool and store when the call returns.
@@ -19,7 +22,9 @@
 //! under the lock.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use zpager_cache::{
     Cache, Coding, Content, Departed, Engine, Placed, Reads, SpillError, Store, Written,
@@ -31,6 +36,7 @@ use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 
 use crate::nbd::BUFFERS_BYTES;
 use crate::shortage::{Room, Shortage};
+use crate::space::take;
 use crate::statistics::{Counters, Status};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BLOCKS, Worker};
@@ -45,8 +51,10 @@ pub const MEMORY_BYTES_MIN: u64 = 8 << 20;
 pub(crate) const BLOCK_BYTES: u64 = PAGE_BYTES as u64;
 /// The most that one block more may need: a slab, a page of the index, of each order and of tables.
 pub(crate) const GROWTH_BYTES: usize = 64 << 10;
-/// RAM that a pool takes in one go.
-const KEEP_STEP_BYTES: usize = 4 << 20;
+/// Before RAM is asked for again that there was not.
+const KEEP_PAUSE: Duration = Duration::from_secs(1);
+/// The least RAM that a pool may take ahead of what it holds.
+pub const AHEAD_BYTES_MIN: u64 = 1 << 20;
 /// Kept for blocks that are written again.
 const RESERVE_BYTES: usize = 128 << 10;
 /// Writes to the store in one search for room.
@@ -65,6 +73,8 @@ pub struct Setup {
     pub memory_bytes: u64,
     /// To what that may be set later.
     pub memory_bytes_max: u64,
+    /// How much of the memory is taken ahead of what is held, at least [`AHEAD_BYTES_MIN`]; `None`: all.
+    pub ahead_bytes: Option<u64>,
     /// The design and its parameters.
     pub settings: Settings,
 }
@@ -75,14 +85,18 @@ pub struct Device<M: SpaceSource, B> {
     memory_bytes_max: u64,
     coding: Coding,
     shared: Mutex<Shared<M, B>>,
+    /// Told when the pool keeps too little or too much ahead.
+    uneven: Condvar,
 }
 
 /// What is under the lock.
 struct Shared<M: SpaceSource, B> {
     engine: Box<Engine<M, B>>,
     memory_bytes: u64,
-    /// RAM that the pool keeps; `None`: none, it has what it holds.
+    /// RAM that the pool has, in use or ahead; `None`: nothing is taken ahead.
     kept_bytes: Option<usize>,
+    /// So much of it ahead of what it holds; all there may be without.
+    ahead_bytes: Option<usize>,
     connections: usize,
     /// What each of them takes.
     connection_bytes: usize,
@@ -112,6 +126,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
                 engine: engine(source, &design, setup, store)?,
                 memory_bytes: setup.memory_bytes,
                 kept_bytes: None,
+                ahead_bytes: setup.ahead_bytes.map(|bytes| bytes as usize),
                 connections: 0,
                 connection_bytes: Worker::held_bytes(design.codec) + BUFFERS_BYTES,
                 blocks: 0,
@@ -121,26 +136,32 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
                 shortage: Shortage::default(),
                 threshold_percent,
             }),
+            uneven: Condvar::new(),
         })
     }
 
-    /// Has the pool take all that it may, others being served in between. False where there is too
+    /// Has the pool keep what it is to keep, others being served in between. False where there is too
     /// little: it keeps what it has.
-    fn keep_more(&self) -> bool {
+    fn keep(&self) -> bool {
         loop {
             let mut shared = self.lock();
-            let (Some(kept_bytes), most_bytes) = (shared.kept_bytes, shared.pool_bytes_max())
-            else {
-                return true;
-            };
-            if kept_bytes >= most_bytes {
-                return true;
-            }
-            let next_bytes = most_bytes.min(kept_bytes + KEEP_STEP_BYTES);
-            if !shared.engine.cache.objects().keep(next_bytes) {
+            let Some(part) = shared.keep_part() else { return true };
+            let base = shared.engine.cache.objects().base();
+            drop(shared);
+            // SAFETY: a part of the pool's stretch, which lives as long as the device.
+            let has_ram = unsafe { take(base.add(part.start), part.len()) };
+            let mut shared = self.lock();
+            shared.kept_bytes = Some(shared.engine.cache.objects().taken(part, has_ram));
+            if !has_ram {
                 return false;
             }
-            shared.kept_bytes = Some(next_bytes);
+        }
+    }
+
+    /// Has the thread that keeps RAM ahead look, if there is something to do for it.
+    fn even(&self, shared: &Shared<M, B>) {
+        if shared.is_uneven() {
+            self.uneven.notify_one();
         }
     }
 
@@ -234,6 +255,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         if shared.taken_bytes() > taken_bytes && outcome.is_ok() {
             shared.slow(worker);
         }
+        self.even(&shared);
         outcome
     }
 
@@ -252,6 +274,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         let mut shared = self.lock();
         shared.counters.trims += 1;
         shared.watch();
+        self.even(&shared);
         Ok(())
     }
 
@@ -278,7 +301,18 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             shared.engine.cache.touch_buffers();
             shared.kept_bytes = Some(0);
         }
-        self.keep_more()
+        self.keep()
+    }
+
+    fn keep_ahead(&self) {
+        loop {
+            let shared = self.lock();
+            let even = self.uneven.wait_while(shared, |shared| !shared.is_uneven());
+            drop(even.unwrap_or_else(PoisonError::into_inner));
+            if !self.keep() {
+                thread::sleep(KEEP_PAUSE);
+            }
+        }
     }
 
     fn set_threshold(&self, percent: u64) -> Result<(), String> {
@@ -302,7 +336,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
                 shared.give_up();
                 shared.watch();
                 drop(shared);
-                return match self.keep_more() {
+                return match self.keep() {
                     true => Ok(()),
                     false => Err(format!("memory={memory_bytes}: there is not so much: give less")),
                 };
@@ -335,6 +369,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             memory_bytes: shared.memory_bytes,
             held_bytes: shared.held_bytes() as u64,
             pool_bytes: cache.pool_bytes() as u64,
+            kept_bytes: shared.kept_bytes.unwrap_or(0).max(cache.pool_bytes()) as u64,
             payload_bytes: cache.payload_bytes() as u64,
             blocks: shared.blocks,
             pooled_blocks: pooled_pages,
@@ -422,9 +457,44 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         let most_bytes = self.pool_bytes_max();
         if self.kept_bytes.is_some_and(|kept_bytes| kept_bytes > most_bytes) {
             self.kept_bytes = Some(most_bytes);
-            // Less is always to be had.
-            let _ = self.engine.cache.objects().keep(most_bytes);
+            self.engine.cache.objects().keep(most_bytes);
         }
+    }
+
+    /// RAM that the pool is to keep if it is to have so much ahead of what it holds.
+    fn bytes_with(&self, ahead_bytes: usize) -> usize {
+        let bytes = self.engine.cache.pool_bytes().saturating_add(ahead_bytes);
+        bytes.min(self.pool_bytes_max())
+    }
+
+    /// Whether the pool keeps so little or so much that it is worth while to change that.
+    fn is_uneven(&self) -> bool {
+        let (Some(kept_bytes), Some(ahead_bytes)) = (self.kept_bytes, self.ahead_bytes) else {
+            return false;
+        };
+        kept_bytes < self.bytes_with(ahead_bytes / 2)
+            || kept_bytes > self.bytes_with(2 * ahead_bytes)
+    }
+
+    /// Has the pool keep what it is to keep. Gives a part for which RAM is to be taken first, while there
+    /// is one.
+    fn keep_part(&mut self) -> Option<Range<usize>> {
+        let kept_bytes = self.kept_bytes?;
+        let wanted_bytes = self.bytes_with(self.ahead_bytes.unwrap_or(usize::MAX));
+        let objects = self.engine.cache.objects();
+        objects.keep(wanted_bytes);
+        let missing = objects.missing();
+        self.kept_bytes = Some(match missing {
+            Some(_) => kept_bytes.min(wanted_bytes),
+            None => wanted_bytes,
+        });
+        missing
+    }
+
+    /// Whether the pool holds all the RAM that was taken ahead.
+    fn is_exhausted(&self) -> bool {
+        let held_bytes = self.engine.cache.pool_bytes() + GROWTH_BYTES;
+        self.kept_bytes.is_some_and(|kept_bytes| kept_bytes < held_bytes)
     }
 
     /// What is held, and what has to stay free besides `reserve_bytes` before there is room for a block.
@@ -469,6 +539,10 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
 
     /// Has the oldest blocks leave for the store until it does.
     fn make_room(&mut self, reserve_bytes: usize) -> Result<(), Refused> {
+        if self.is_exhausted() {
+            // Nothing else needs the room, and where nothing can leave the kernel is asked for more.
+            let _ = self.spill();
+        }
         for _ in 0..SPILLS_MAX {
             if self.fits(reserve_bytes) {
                 return Ok(());

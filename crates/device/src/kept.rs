@@ -2,9 +2,9 @@
 //! it is in use.
 //!
 //! A device that the kernel swaps to is written to when no memory is to be had. So it takes the RAM of
-//! its pool before it serves, and does not give it back in between: a page that a pool wants no more
-//! stays as a spare one, for what is written there next. A pool fills its stretch from the bottom, and
-//! so does this. Where a pool goes beyond the pages that have RAM, as it leaves gaps, a spare page is
+//! its pool ahead, all of it or as much as it may want soon, and does not give it back in between: a page
+//! that a pool wants no more stays as a spare one, for what is written there next. A pool fills its
+//! stretch from the bottom, and so does this. Where a pool goes beyond the pages that have RAM, as it leaves gaps, a spare page is
 //! given back first: what is taken of the kernel then is what it was given in that moment.
 //!
 //! Invariants: `resident_pages` are the bits of `resident`; all pages below `full_end` have theirs; no
@@ -69,9 +69,9 @@ impl<B: Bits> Kept<B> {
         self.give()
     }
 
-    /// The lowest pages that are to be taken, neighbours, and are not resident yet.
-    pub(crate) fn missing(&mut self) -> Option<Range<usize>> {
-        let count = self.wanted_pages.saturating_sub(self.resident_pages);
+    /// The lowest pages that are to be taken, neighbours, so many at most, and are not resident yet.
+    pub(crate) fn missing(&mut self, most: usize) -> Option<Range<usize>> {
+        let count = self.wanted_pages.saturating_sub(self.resident_pages).min(most);
         if count == 0 {
             return None;
         }
@@ -82,11 +82,28 @@ impl<B: Bits> Kept<B> {
         Some(first..first + length)
     }
 
-    /// Notes that pages of [`Self::missing`] were taken.
+    /// Notes that pages of [`Self::missing`] are taken, or are about to be.
     pub(crate) fn took(&mut self, pages: Range<usize>) {
         self.spare_end = self.spare_end.max(pages.end);
         for page in pages {
             self.resident_pages += usize::from(put(&mut self.resident, page, true));
+        }
+    }
+
+    /// How many pages have RAM, or are about to.
+    pub(crate) fn resident_pages(&self) -> usize {
+        self.resident_pages
+    }
+
+    /// Whether a page is one of them.
+    pub(crate) fn is_resident(&self, page: usize) -> bool {
+        get(&self.resident, page)
+    }
+
+    /// Notes that a page was not to be had after all, unless it came to be used meanwhile.
+    pub(crate) fn untake(&mut self, page: usize) {
+        if !get(&self.in_use, page) {
+            self.drop_resident(page);
         }
     }
 
@@ -174,7 +191,7 @@ mod tests {
     fn kept(pages: usize) -> Kept<Row> {
         let mut kept = Kept::new(PAGES, Row::default(), Row::default());
         kept.want(pages);
-        while let Some(missing) = kept.missing() {
+        while let Some(missing) = kept.missing(7) {
             kept.took(missing);
         }
         kept
@@ -188,11 +205,20 @@ mod tests {
         kept.want(98);
         assert_eq!([(); 3].map(|()| kept.surplus()), [Some(98), Some(97), None]);
         kept.want(110);
-        assert_eq!(kept.missing(), Some(97..99));
+        assert_eq!(kept.missing(PAGES), Some(97..99));
         kept.took(97..99);
-        assert_eq!(kept.missing(), Some(100..110));
+        assert_eq!(kept.missing(4), Some(100..104));
+        assert_eq!(kept.missing(PAGES), Some(100..110));
         kept.settle();
-        assert_eq!((kept.missing(), kept.wanted_pages), (None, 100));
+        assert_eq!((kept.missing(PAGES), kept.wanted_pages), (None, 100));
+        // Of two that are not to be had one came to be used meanwhile.
+        kept.want(102);
+        kept.took(100..102);
+        assert_eq!(kept.begin_use(101), None);
+        (100..102).for_each(|page| kept.untake(page));
+        kept.settle();
+        assert_eq!((kept.resident_pages, kept.wanted_pages), (101, 101));
+        assert!(kept.is_resident(101) && !kept.is_resident(100));
     }
 
     #[test]
@@ -223,7 +249,7 @@ mod tests {
                     while let Some(given) = kept.surplus() {
                         assert!(resident.remove(&given) && !used.contains(&given));
                     }
-                    while let Some(missing) = kept.missing() {
+                    while let Some(missing) = kept.missing(7) {
                         assert!(missing.clone().all(|page| resident.insert(page)));
                         kept.took(missing);
                     }

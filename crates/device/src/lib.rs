@@ -32,7 +32,7 @@ mod writers;
 
 pub use activation::Passed;
 pub use clean::CleanCache;
-pub use device::{Device, MEMORY_BYTES_MIN, SIZE_BYTES_MAX, Setup};
+pub use device::{AHEAD_BYTES_MIN, Device, MEMORY_BYTES_MIN, SIZE_BYTES_MAX, Setup};
 pub use disk::{Disk, DiskFile};
 pub use server::{Behind, Configuration, Listen, Warnings, serve};
 pub use shortage::PAUSE_MAX;

@@ -165,7 +165,7 @@ pub fn serve(
         Behind::Stores { row, cipher } => Arc::new(make_device(&setup, row, cipher)?),
         Behind::Disk(disk) => Arc::new(CleanCache::new(Arena, &setup, disk).ok_or(NO_SPACE)?),
     };
-    prepare(&*device, &setup, warn);
+    prepare(&device, &setup, warn)?;
     let control = directory.listen(&control)?;
     let export = Export { name: export, size_bytes: setup.size_bytes };
     let end = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| format!("eventfd: {error}"))?;
@@ -232,7 +232,7 @@ fn make_device(
 }
 
 /// Asks of the kernel what a server of a swap device needs.
-fn prepare(device: &dyn Target, setup: &Setup, warn: Warnings<'_>) {
+fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) -> Result<(), String> {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         warn(&format!(
             "PR_SET_IO_FLUSHER: {error}: where the machine swaps to this device, its own \
@@ -242,7 +242,7 @@ fn prepare(device: &dyn Target, setup: &Setup, warn: Warnings<'_>) {
     // Pages are locked as they are touched: address space that is set aside costs nothing.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     match mlockall(flags) {
-        Ok(()) => keep_memory(device, setup.memory_bytes, warn),
+        Ok(()) => keep_memory(&**device, setup, warn),
         Err(error) => warn(&format!(
             "mlockall: {error}: the device's memory may be swapped out itself: allow \
              CAP_IPC_LOCK, or more (ulimit -l)"
@@ -266,13 +266,16 @@ fn prepare(device: &dyn Target, setup: &Setup, warn: Warnings<'_>) {
     }
     // Only root may; where the kernel kills it all the same, its clients get errors.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    let device = Arc::clone(device);
+    let keeping = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || device.keep_ahead());
+    keeping.map(drop).map_err(|error| format!("a thread: {error}"))
 }
 
 /// Has the device take its memory while there is some. This comes before the kernel is told not to
 /// kill this process: where memory is shorter than it says, this is what asked for it.
-fn keep_memory(device: &dyn Target, memory_bytes: u64, warn: Warnings<'_>) {
+fn keep_memory(device: &dyn Target, setup: &Setup, warn: Warnings<'_>) {
     let available_bytes = available_bytes();
-    if available_bytes.is_some_and(|available_bytes| available_bytes < memory_bytes)
+    if available_bytes.is_some_and(|available_bytes| available_bytes < setup.memory_bytes)
         || !device.keep_memory()
     {
         warn(

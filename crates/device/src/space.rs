@@ -1,6 +1,10 @@
 //! Where the device keeps its tables and its pool: mappings that take RAM where they are touched, or,
 //! for a pool that is told to, before ([`Kept`]).
 //!
+//! RAM that is to be kept is taken ([`take`]) by whoever asked, without the lock of the pool: the kernel
+//! may have none before the pool was written to. Its pages count as kept from before on. So those that
+//! were given back in between are looked for afterwards.
+//!
 //! Once all memory is locked (mlockall(2)), the kernel gives a part back by
 //! `MADV_DONTNEED_LOCKED` alone, or on Linux before 5.18 after it was unlocked.
 
@@ -10,13 +14,16 @@ use std::ops::Range;
 use std::ptr::null_mut;
 
 use rustix::mm::{
-    Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock_with, mmap_anonymous, munlock, munmap,
+    Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock, mlock_with, mmap_anonymous, munlock,
+    munmap,
 };
 use zpager_pool::{Space, SpaceSource};
 
 use crate::kept::{Bits, Kept};
 
 const PAGE_BYTES: usize = 4096;
+/// Pages that are taken in one go.
+const TAKE_PAGES: usize = 256;
 
 /// Makes mappings that take RAM where they are touched.
 #[derive(Debug, Clone, Copy)]
@@ -109,25 +116,6 @@ impl Stretch {
     fn give_page_back(&self, page: usize) {
         self.give_back(page * PAGE_BYTES, PAGE_BYTES);
     }
-
-    /// Takes the RAM of pages of which nothing is in use. False where it is not to be had.
-    fn take(&self, pages: Range<usize>) -> bool {
-        let bytes = pages.len() * PAGE_BYTES;
-        let from = self.part(pages.start * PAGE_BYTES, bytes);
-        // SAFETY: within the mapping; what is there stays what it is.
-        match unsafe { madvise(from, bytes, Advice::LinuxPopulateWrite) } {
-            Ok(()) => true,
-            // Linux before 5.14.
-            Err(rustix::io::Errno::INVAL) => {
-                for offset in (0..bytes).step_by(PAGE_BYTES) {
-                    // SAFETY: as above; nobody else has this part.
-                    unsafe { from.cast::<u8>().add(offset).write_volatile(0) };
-                }
-                true
-            }
-            Err(_) => false,
-        }
-    }
 }
 
 // SAFETY: the mapping is zero at first, page aligned, this value's alone, and stays until it is
@@ -169,21 +157,53 @@ unsafe impl Space for Stretch {
         }
     }
 
-    fn keep(&self, bytes: usize) -> bool {
-        let Some(kept) = &self.kept else { return true };
+    fn keep(&self, bytes: usize) {
+        let Some(kept) = &self.kept else { return };
         let mut kept = kept.borrow_mut();
         kept.want(bytes / PAGE_BYTES);
         while let Some(page) = kept.surplus() {
             self.give_page_back(page);
         }
-        while let Some(missing) = kept.missing() {
-            if !self.take(missing.clone()) {
-                kept.settle();
-                return false;
+    }
+
+    fn missing(&self) -> Option<Range<usize>> {
+        let mut kept = self.kept.as_ref()?.borrow_mut();
+        let missing = kept.missing(TAKE_PAGES)?;
+        kept.took(missing.clone());
+        Some(missing.start * PAGE_BYTES..missing.end * PAGE_BYTES)
+    }
+
+    fn taken(&self, part: Range<usize>, has_ram: bool) -> usize {
+        let Some(kept) = &self.kept else { return 0 };
+        let mut kept = kept.borrow_mut();
+        for page in pages_of(part.start, part.len()) {
+            if !has_ram {
+                kept.untake(page);
             }
-            kept.took(missing);
+            if !kept.is_resident(page) {
+                self.give_page_back(page);
+            }
         }
-        true
+        if !has_ram {
+            kept.settle();
+        }
+        kept.resident_pages() * PAGE_BYTES
+    }
+}
+
+/// Has `bytes` from `from` on have RAM, whatever others do with them meanwhile. False where it is not to
+/// be had.
+///
+/// # Safety
+/// Whole pages of a [`Stretch`] that lives.
+pub(crate) unsafe fn take(from: *mut u8, bytes: usize) -> bool {
+    // SAFETY: the caller's promise; neither changes what is there.
+    unsafe {
+        match madvise(from.cast(), bytes, Advice::LinuxPopulateWrite) {
+            // Linux before 5.14: what is locked anew has all of its RAM.
+            Err(rustix::io::Errno::INVAL) => mlock(from.cast(), bytes).is_ok(),
+            outcome => outcome.is_ok(),
+        }
     }
 }
 
@@ -259,6 +279,45 @@ mod tests {
         unsafe { stretch.base().add(page * PAGE_BYTES).write(7) };
     }
 
+    /// Has so many pages be kept.
+    fn keep(stretch: &Stretch, pages: usize) {
+        stretch.keep(pages * PAGE_BYTES);
+        while let Some(part) = stretch.missing() {
+            // SAFETY: a part of the stretch.
+            assert!(unsafe { take(stretch.base().add(part.start), part.len()) });
+            stretch.taken(part, true);
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_while_it_is_taken_has_no_ram() {
+        let stretch = Arena.reserve_objects(64 * PAGE_BYTES).expect("room");
+        stretch.keep(16 * PAGE_BYTES);
+        let part = stretch.missing().expect("none is there");
+        assert_eq!(part, 0..16 * PAGE_BYTES);
+        write(&stretch, 2);
+        stretch.keep(4 * PAGE_BYTES);
+        assert_eq!(stretch.missing(), None, "less is wanted now");
+        // SAFETY: a part of the stretch.
+        assert!(unsafe { take(stretch.base().add(part.start), part.len()) });
+        assert_eq!(stretch.taken(part, true), 4 * PAGE_BYTES);
+        assert_eq!(resident_pages(&stretch), 4);
+    }
+
+    #[test]
+    fn what_is_not_to_be_had_is_not_kept() {
+        let stretch = Arena.reserve_objects(64 * PAGE_BYTES).expect("room");
+        keep(&stretch, 4);
+        stretch.keep(16 * PAGE_BYTES);
+        let part = stretch.missing().expect("twelve are not there");
+        write(&stretch, 5);
+        assert_eq!(stretch.taken(part, false), 5 * PAGE_BYTES);
+        assert_eq!(stretch.missing(), None);
+        assert_eq!(resident_pages(&stretch), 5);
+        // SAFETY: within the stretch, which is this test's alone.
+        assert_eq!(unsafe { stretch.base().add(5 * PAGE_BYTES).read() }, 7);
+    }
+
     #[test]
     fn what_is_kept_is_there_whatever_is_written_and_released() {
         let stretch = Arena.reserve_objects(64 * PAGE_BYTES).expect("room");
@@ -266,7 +325,7 @@ mod tests {
         write(&stretch, 0);
         stretch.release(0, PAGE_BYTES);
         assert_eq!(resident(), 0, "without being asked it keeps nothing");
-        assert!(stretch.keep(16 * PAGE_BYTES));
+        keep(&stretch, 16);
         assert_eq!(resident(), 16);
         (0..8).for_each(|page| write(&stretch, page));
         stretch.release(0, 4 * PAGE_BYTES);
@@ -274,7 +333,7 @@ mod tests {
         // Beyond what has RAM: the rest makes room.
         (32..40).for_each(|page| write(&stretch, page));
         assert_eq!(resident(), 16);
-        assert!(stretch.keep(14 * PAGE_BYTES));
+        keep(&stretch, 14);
         assert_eq!(resident(), 14);
         // SAFETY: as in `write`.
         let data = unsafe { std::slice::from_raw_parts(stretch.base(), 64 * PAGE_BYTES) };

@@ -101,9 +101,14 @@ pub trait Target {
     /// [`Refused::Io`]; some of it may not be there.
     fn flush(&self) -> Result<(), Refused>;
 
-    /// Takes all the RAM that was granted and does not give it back before less is granted, so that
-    /// a kernel that swaps to it need have none for what it writes. False where there was not enough.
+    /// Takes the RAM that was granted, or so much of it as is to be taken ahead, and does not give it
+    /// back before less is granted, so that a kernel that swaps to it need have none for what it writes.
+    /// False where there was not enough.
     fn keep_memory(&self) -> bool;
+
+    /// Takes RAM as what was taken ahead is used, and gives back what is not needed any more, for ever: it
+    /// is for a thread of its own. Returns where there is nothing to do for it.
+    fn keep_ahead(&self) {}
 
     /// Grants another amount of memory. What does not fit any more leaves; connections are served in
     /// between.

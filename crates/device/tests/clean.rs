@@ -174,7 +174,7 @@ type Small = CleanCache<Arena, Volatile>;
 fn cache(id: DesignId, disk: Volatile, size_bytes: u64) -> Small {
     let (memory_bytes, memory_bytes_max) = (8 * MIB, 16 * MIB);
     let settings = Settings::of(id);
-    let setup = Setup { size_bytes, memory_bytes, memory_bytes_max, settings };
+    let setup = Setup { size_bytes, memory_bytes, memory_bytes_max, ahead_bytes: None, settings };
     CleanCache::new(Arena, &setup, disk).expect("address space")
 }
 

@@ -65,6 +65,7 @@ fn device(id: DesignId, size_bytes: u64, behind: &Behind) -> Small {
         size_bytes,
         memory_bytes: 8 * MIB,
         memory_bytes_max: 16 * MIB,
+        ahead_bytes: None,
         settings: Settings::of(id),
     };
     Device::new(Heap, &setup, store).expect("heap")
@@ -447,7 +448,13 @@ fn without_a_store_that_works_there_is_memory() {
         (0..Clusters::words_for(64 * MIB)).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
     let settings = Settings::of(DesignId::Default);
     let (size_bytes, memory_bytes) = (64 * MIB, 8 * MIB);
-    let setup = Setup { size_bytes, memory_bytes, memory_bytes_max: memory_bytes, settings };
+    let setup = Setup {
+        size_bytes,
+        memory_bytes,
+        memory_bytes_max: memory_bytes,
+        ahead_bytes: None,
+        settings,
+    };
     let store = Store { blocks: Broken, clusters: Clusters::new(words) };
     let device = Device::new(Heap, &setup, Some(store)).expect("heap");
     let mut worker = device.connect().expect("the first");

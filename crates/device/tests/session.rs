@@ -65,7 +65,9 @@ type Small = Device<Heap, Memory>;
 fn device() -> Small {
     let settings = Settings::of(DesignId::Default);
     let (memory_bytes, memory_bytes_max) = (8 << 20, 8 << 20);
-    let setup = Setup { size_bytes: SIZE_BYTES, memory_bytes, memory_bytes_max, settings };
+    let ahead_bytes = None;
+    let setup =
+        Setup { size_bytes: SIZE_BYTES, memory_bytes, memory_bytes_max, ahead_bytes, settings };
     Device::new(Heap, &setup, None).expect("heap")
 }
 

@@ -3,6 +3,8 @@
 //! The engine makes no system call and has no allocator: whoever builds it
 //! hands it stretches of address space that cost nothing until touched.
 
+use core::ops::Range;
+
 /// A fixed stretch of address space that is zero until written and costs RAM
 /// only where it was touched.
 ///
@@ -26,10 +28,17 @@ pub unsafe trait Space {
         bytes
     }
     /// Told how many bytes of RAM a stretch that [`SpaceSource::reserve_objects`] gave is to have,
-    /// whatever of it is in use, and to keep from now on. False where it cannot be had.
-    #[must_use]
-    fn keep(&self, _bytes: usize) -> bool {
-        true
+    /// whatever of it is in use, and to keep from now on. What is too much it gives back.
+    fn keep(&self, _bytes: usize) {}
+    /// A part of what is missing then, in bytes from `base()`. The caller is to have RAM for it, at its
+    /// leisure, and to tell of it by [`Space::taken`].
+    fn missing(&self) -> Option<Range<usize>> {
+        None
+    }
+    /// Told whether a part that was missing has its RAM now. Where it has not, no more is wanted than there
+    /// is. Gives how many bytes of RAM there are.
+    fn taken(&self, _part: Range<usize>, _has_ram: bool) -> usize {
+        0
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use zpager_device::control::Command;
 use zpager_device::{
-    Behind, Configuration, Listen, MEMORY_BYTES_MIN, Passed, SIZE_BYTES_MAX, Setup, StoreParts,
+    AHEAD_BYTES_MIN, Behind, Configuration, Listen, MEMORY_BYTES_MIN, Passed, SIZE_BYTES_MAX,
+    Setup, StoreParts,
 };
 use zpager_store::Cipher;
 
@@ -45,6 +46,7 @@ pub(super) fn check(
     let memory_bytes = check_memory("--memory", &arguments.memory)?;
     let settings = check_design(&arguments.design)?;
     check_threshold(&arguments.design, arguments.clean_cache.is_none())?;
+    let ahead_bytes = arguments.memory_ahead.as_deref().map(check_ahead).transpose()?;
     check_pool(&settings, memory_bytes)?;
     let check_store_size = |text: &str| check_limit("--store-size", text);
     let limit_bytes = arguments.store_size.as_deref().map(check_store_size).transpose()?;
@@ -74,6 +76,7 @@ pub(super) fn check(
             size_bytes,
             memory_bytes,
             memory_bytes_max: memory_bytes.max(machine_bytes()).max(MEMORY_BYTES_MAX_LEAST),
+            ahead_bytes,
             settings,
         },
         behind,
@@ -125,6 +128,17 @@ fn check_size(text: &str) -> Result<u64, Failure> {
         return Ok(bytes);
     };
     Err(Failure::own(format!("--size {text}: {wrong}: give a size such as 16G")))
+}
+
+/// How much memory is taken before it is needed.
+fn check_ahead(text: &str) -> Result<u64, Failure> {
+    match parse_size("--memory-ahead", text)? {
+        bytes if bytes >= AHEAD_BYTES_MIN => Ok(bytes),
+        _ => Err(Failure::own(format!(
+            "--memory-ahead {text}: less than {}: give a size such as 16M",
+            size::display(AHEAD_BYTES_MIN)
+        ))),
+    }
 }
 
 /// The bytes of an amount of memory.
@@ -239,6 +253,8 @@ mod tests {
             ("serve --size 2T --memory 64M", "1.0 TiB"),
             ("serve --size 1G --memory 8191K", "8.0 MiB"),
             ("serve --size 1G --memory -1", "not a size"),
+            ("serve --size 1G --memory 64M --memory-ahead 4K", "1.0 MiB"),
+            ("serve --clean-cache /d --memory 64M --memory-ahead 4M", "--memory-ahead"),
             ("serve --size 1G --memory 64M --design lru", "zswap"),
             ("serve --size 1G --memory 64M --codec lzma", "lz4"),
             ("serve --size 1G --memory 64M --set hp.share=1%", "--design hp"),
