@@ -220,7 +220,7 @@ fn threads_of(pid: pid_t) -> Result<Vec<pid_t>, Trouble> {
 }
 
 /// Whether a thread is a zombie or gone.
-fn is_ending(pid: pid_t, tid: pid_t) -> bool {
+pub(super) fn is_ending(pid: pid_t, tid: pid_t) -> bool {
     matches!(state_of(pid, tid), None | Some('Z' | 'X'))
 }
 

@@ -166,14 +166,46 @@ pub(crate) enum Report {
     Gone,
 }
 
-/// Looks whether a traced thread has stopped, without waiting.
+/// Looks whether a traced thread has stopped, without waiting. That it has ended is left for whoever
+/// waits for the program: it is told once, and with it how the program ended.
 pub(crate) fn look(tid: pid_t) -> Report {
-    let mut status = 0;
-    // SAFETY: `status` is written when a thread is reported.
-    match unsafe { libc::waitpid(tid, &mut status, libc::WNOHANG | libc::__WALL) } {
-        0 => Report::Nothing,
-        found if found == tid => report_of(status),
-        _ => Report::Gone,
+    // Stops of traced threads are told whatever is asked for (Linux kernel/exit.c).
+    match told_of(tid, libc::WEXITED | libc::WNOWAIT) {
+        Told::Nothing => Report::Nothing,
+        Told::Ended => Report::Gone,
+        Told::Stopped(_) => match told_of(tid, libc::WSTOPPED) {
+            Told::Stopped(by) => report_of(by << 8 | STOPPED),
+            // It was killed in between, which the next look tells.
+            Told::Nothing | Told::Ended => Report::Nothing,
+        },
+    }
+}
+
+/// The lowest byte of the wait status of a stopped thread.
+const STOPPED: c_int = 0x7f;
+
+/// What waitid(2) tells of a thread.
+enum Told {
+    Nothing,
+    /// It has stopped; the rest of its wait status.
+    Stopped(c_int),
+    /// It has ended, or is no thread to wait for.
+    Ended,
+}
+
+fn told_of(tid: pid_t, of: c_int) -> Told {
+    let flags = of | libc::WNOHANG | libc::__WALL;
+    // SAFETY: all zeros are valid, and what is told is written there; the fields that are read are
+    // those of SIGCHLD.
+    unsafe {
+        let mut told: siginfo_t = std::mem::zeroed();
+        match libc::waitid(libc::P_PID, tid.cast_unsigned(), &raw mut told, flags) {
+            0 if told.si_pid() == 0 => Told::Nothing,
+            0 if matches!(told.si_code, libc::CLD_TRAPPED | libc::CLD_STOPPED) => {
+                Told::Stopped(told.si_status())
+            }
+            _ => Told::Ended,
+        }
     }
 }
 

@@ -4,13 +4,14 @@
 //! are about ptrace and the kernel alone.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::hold::{Hold, Stragglers};
-use super::thread::Trouble;
+use super::thread::{StoppedThread, Trouble};
 use super::*;
 
 /// How many threads sleep or compute in the victim's mode `threads`, besides the first.
@@ -116,6 +117,25 @@ fn a_refusal_leaves_the_program_as_it_was() {
     let text = victim.end();
     assert!(text.contains("entries 1 0 wrong 0"), "{text}");
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), WORKS, "{text}");
+}
+
+#[test]
+fn how_a_process_ended_while_it_was_entered_is_left_for_its_parent() {
+    for mode in ["signal", "threads"] {
+        let mut victim = Victim::start(mode, 0);
+        let mut hold = Hold::stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
+        let others: Vec<pid_t> = hold.threads[1..].iter().map(StoppedThread::tid).collect();
+        // There is no entry, and it dies of that.
+        assert_eq!(enter_all(&mut hold, 0), Err(Outcome::Gone), "{mode}");
+        hold.release();
+        for thread in others {
+            // SAFETY: nobody else waits for the threads of this test's victim.
+            let ended = unsafe { libc::waitpid(thread, std::ptr::null_mut(), libc::__WALL) };
+            assert_eq!(ended, thread);
+        }
+        let status = victim.child.wait().expect("nobody has waited for it yet");
+        assert_eq!(status.signal(), Some(libc::SIGSEGV), "{mode}");
+    }
 }
 
 #[test]

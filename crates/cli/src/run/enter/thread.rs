@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use libc::{c_int, pid_t, siginfo_t, user_regs_struct};
 use zpager_wire::Entry;
 
+use super::hold::is_ending;
 use super::ptrace::{self, Report};
 use super::restart::registers_to_go_on;
 
@@ -22,6 +23,9 @@ const ENTRY_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long to sleep between two looks at a thread that runs in the agent.
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
+
+/// How often to see whether it was killed meanwhile.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Flags at the entry: the reserved bit and interrupts on, no direction, no single step.
 const ENTRY_FLAGS: u64 = 0x202;
@@ -198,12 +202,22 @@ impl StoppedThread {
 
 /// Waits until a thread that runs stops or ends.
 fn wait_for_stop(tid: pid_t, deadline: Instant) -> Result<Report, Trouble> {
+    let mut next_check = Instant::now() + CHECK_INTERVAL;
     loop {
-        match ptrace::look(tid) {
-            Report::Nothing if Instant::now() > deadline => return Err(Trouble::Lost),
-            Report::Nothing => std::thread::sleep(LOOK_INTERVAL),
-            report => return Ok(report),
+        let report = ptrace::look(tid);
+        let now = Instant::now();
+        if report != Report::Nothing {
+            return Ok(report);
+        } else if now > deadline {
+            return Err(Trouble::Lost);
+        } else if now > next_check {
+            // The end of a first thread is not told before that of the others, which are held.
+            if is_ending(tid, tid) {
+                return Ok(Report::Gone);
+            }
+            next_check = now + CHECK_INTERVAL;
         }
+        std::thread::sleep(LOOK_INTERVAL);
     }
 }
 
