@@ -7,7 +7,7 @@ usage: python3 scripts/guest ZPAGER FOLDER
 It goes through what may go wrong; with `bench` it runs programs under each rival, all or those that are
 named, of which it begins none after so many minutes, and writes docs/guest.md of all that was measured
 so far. FOLDER keeps that, the kernel's package and what the guest boots.
-Where something cannot be had it prints `skipped: ` and why.
+Where something cannot be had, or the host had no time for the guest, it prints `guest: skipped: ` and why.
 """
 
 import argparse
@@ -101,7 +101,10 @@ def main():
         else:
             test(folder, zpager)
     except Missing as why:
-        print(f"skipped: {why}")
+        say(f"guest: skipped: {why}")
+        return
+    except machine.Starved as why:
+        say(f"guest: skipped: the host was busy with others: {str(why).partition(chr(10))[0]}")
         return
     except machine.Failed as why:
         sys.exit(f"guest: FAILED: {why}")

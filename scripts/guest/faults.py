@@ -8,6 +8,8 @@ from machine import Failed
 from programs import SORT
 
 START = "zpager-swap start --size 256M --memory 8M --store /dev/vdb"
+# As little as may be: the server is behind now and then.
+AHEAD = "--memory-ahead 1M"
 PAUSE_SECONDS = 15
 # How long a program of these cases may take on a machine that is busy with others.
 LONG = 900
@@ -27,9 +29,9 @@ def expect(is_so, what, *said):
         raise Failed(f"{what}: {' '.join(map(str, said))}")
 
 
-def start(guest):
+def start(guest, options=""):
     """The device, swapped to; gives the server's process."""
-    guest.must(START, 120)
+    guest.must(f"{START} {options}", 120)
     expect("/dev/nbd" in guest.must("cat /proc/swaps"), "the kernel does not swap to it")
     return int(guest.must("pidof zpager"))
 
@@ -128,7 +130,7 @@ def wait_until_trimmed(guest, blocks):
 
 def swapoff_with_pages(guest, programs):
     """The way back with pages out there: they come in, and are what they were."""
-    start(guest)
+    start(guest, AHEAD)
     hold(guest)
     run(guest, programs["touch"])
     pages = swapped_out(guest)
@@ -140,7 +142,7 @@ def swapoff_with_pages(guest, programs):
 
 def stopped(guest, programs):
     """A server that is stopped: whoever needs a page waits, and then goes on."""
-    server = start(guest)
+    server = start(guest, AHEAD)
     program = programs["touch"]
     guest.must(f"rm -f /tmp/never /tmp/touched; mkfifo /tmp/never; ({program.line} | md5sum >/tmp/touched.new; "
                "mv /tmp/touched.new /tmp/touched) >/dev/null 2>&1 &")

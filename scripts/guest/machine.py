@@ -24,10 +24,15 @@ class Failed(Exception):
     """The guest did not do what it should, with what it said."""
 
 
+class Starved(Failed):
+    """It did not in the time it had, in most of which the host had none for it."""
+
+
 class Clock:
     """How long a guest could not go on because the host was busy, or had stopped it: the time in which
     a thread that does nothing but sleep was late beyond its own waiting, and that in which the thread of
-    the guest's processor, which waits more than QEMU's others, was ready and had no processor."""
+    the guest's processor, which waits more than QEMU's others, was ready and had no processor. Apart from
+    that, what other machines took of a processor of the host's."""
 
     TICK_SECONDS = 0.1
 
@@ -54,9 +59,19 @@ class Clock:
         waited = max(waited_seconds(thread / "schedstat") for thread in threads)
         return waited + self.stopped_seconds
 
+    def starved_seconds(self):
+        """All of it so far, with what other machines took."""
+        return self.waited_seconds() + stolen_seconds()
+
     def end(self):
         """No more."""
         self.is_over.set()
+
+
+def stolen_seconds():
+    """What other machines took of the mean processor of the host since it was booted."""
+    ticks = int(pathlib.Path("/proc/stat").read_text().split()[8])
+    return ticks / os.sysconf("SC_CLK_TCK") / os.cpu_count()
 
 
 def waited_seconds(path):
@@ -106,7 +121,7 @@ class Machine:
 
     def answer(self, seconds):
         """What the guest says until it is done, and the exit status."""
-        end = time.monotonic() + seconds
+        end, starved = time.monotonic() + seconds, self.clock.starved_seconds()
         while b"\n" not in self.buffer.partition(b"\1")[2]:
             left = max(0, end - time.monotonic())
             ready, _, _ = select.select([self.process.stdout], [], [], left)
@@ -114,7 +129,9 @@ class Machine:
             if not more:
                 why = "it ended" if ready else f"no answer in {seconds} s"
                 said = self.buffer.decode(errors="replace")
-                raise Failed(f"the guest: {why}\n{said}\n{self.console_tail()}")
+                is_starved = not ready and self.clock.starved_seconds() - starved > seconds / 2
+                kind = Starved if is_starved else Failed
+                raise kind(f"the guest: {why}\n{said}\n{self.console_tail()}")
             self.buffer += more
         said, _, rest = self.buffer.partition(b"\1")
         status, _, self.buffer = rest.partition(b"\n")

@@ -149,6 +149,25 @@ mod tests {
     }
 
     #[test]
+    fn a_look_that_is_held_up_costs_nothing_meanwhile() {
+        let began = processor_time();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(processor_time() - began < Duration::from_millis(25));
+    }
+
+    #[test]
+    fn coming_soon_changes_this_thread_alone() {
+        let here = std::thread::spawn(|| {
+            come_soon();
+            // SAFETY: it asks about this thread alone.
+            unsafe { libc::sched_getscheduler(0) }
+        });
+        assert_eq!(here.join().expect("a thread"), libc::SCHED_OTHER);
+        let nice_of_process = rustix::process::getpriority_process(None).expect("readable");
+        assert_ne!(nice_of_process, NICE, "the others have what they had");
+    }
+
+    #[test]
     fn intervals_are_bounded_and_leave_the_processor_alone() {
         assert_eq!(interval(0), MIN_INTERVAL);
         assert_eq!(interval(u64::MAX), MAX_INTERVAL);
