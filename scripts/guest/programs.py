@@ -54,8 +54,10 @@ class Program:
 
 
 def at_once(name, lines, what, paper, mib=GUEST_MIB):
-    """Several programs at the same time; what they print is put in order."""
-    line = f"{{ {' '.join(f'{line} &' for line in lines)} wait; }} | sort"
+    """Several programs at the same time; what they print is put in order. It fails if one of them does."""
+    all_lines = " ".join(f"({line} || echo $? >>$failed) &" for line in lines)
+    line = (f"failed=$(mktemp); {{ {all_lines} wait; }} | sort; "
+            "status=$(head -n 1 $failed); rm -f $failed; exit ${status:-0}")
     return Program(name, line, what, paper, mib)
 
 
