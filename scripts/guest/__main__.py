@@ -49,6 +49,7 @@ def say(line):
 def test(folder, zpager):
     """The cases, in one guest."""
     inputs = programs.Inputs(folder, zpager, lines_mib=9)
+    inputs.for_faults()
     named = {program.name: program for program in inputs.expect([programs.touch(40), programs.sort()])}
     built = Built(folder, zpager, inputs)
     say(f"guest: {built.kernel.version}, {GUEST_MIB} MiB")

@@ -2,6 +2,7 @@
 set-up command does when it cannot do what it should. Each case is a function of a guest."""
 
 import json
+import signal
 import time
 
 from machine import Failed
@@ -11,6 +12,8 @@ START = "zpager-swap start --size 256M --memory 8M --store /dev/vdb"
 # As little as may be: the server is behind now and then.
 AHEAD = "--memory-ahead 1M"
 PAUSE_SECONDS = 15
+# How long it stands still before it is killed, so that requests are unanswered.
+KILL_SECONDS = 3
 # How long a program of these cases may take on a machine that is busy with others.
 LONG = 900
 TRIM_SECONDS = 60
@@ -144,11 +147,10 @@ def stopped(guest, programs):
     """A server that is stopped: whoever needs a page waits, and then goes on."""
     server = start(guest, AHEAD)
     program = programs["touch"]
-    guest.must(f"rm -f /tmp/never /tmp/touched; mkfifo /tmp/never; ({program.line} | md5sum >/tmp/touched.new; "
+    guest.must(f"rm -f /tmp/touched; ({program.line} | md5sum >/tmp/touched.new; "
                "mv /tmp/touched.new /tmp/touched) >/dev/null 2>&1 &")
     wait_for_swapping(guest)
-    guest.must(f"@kill -STOP {server}; read -t {PAUSE_SECONDS} x <>/tmp/never; kill -CONT {server}",
-               LONG)
+    guest.must(f"@strike {server} {PAUSE_SECONDS} {signal.SIGCONT:d}", LONG)
     guest.must("while [ ! -e /tmp/touched ]; do sleep 1; done", LONG)
     digest = guest.must("cat /tmp/touched").split()[0]
     expect(digest == program.digest, "the output differs", digest)
@@ -165,9 +167,7 @@ def killed(guest, programs):
     guest.must(f"@rm -f /tmp/ended; (swappable {alone} >/dev/null 2>&1; echo $? >/tmp/ended.new; "
                "mv /tmp/ended.new /tmp/ended) >/dev/null 2>&1 &")
     wait_for_swapping(guest)
-    # Whatever starts a program may wait for memory while the server is stopped.
-    guest.must("@rm -f /tmp/never; mkfifo /tmp/never; "
-               f"kill -STOP {server}; read -t 3 x <>/tmp/never; kill -KILL {server}", LONG)
+    guest.must(f"@strike {server} {KILL_SECONDS} {signal.SIGKILL:d}", LONG)
     said = guest.must("@zpager-swap stop", STOP_SECONDS)
     expect(said.count("\n") == 1 and "are lost" in said, "not told in one line", said)
     guest.must("@while [ ! -e /tmp/ended ]; do sleep 1; done", LONG)

@@ -23,6 +23,7 @@ PAGE_BYTES = 4096
 # With so large a buffer it keeps no files of its own.
 SORT = "sort -S 64M --parallel=1"
 WORK = "bin/work"
+STRIKE = "bin/strike"
 COMPILER = "bin/cc1"
 DATABASE = "bin/sqlite3"
 QUERIES = "share/queries.sql"
@@ -194,11 +195,18 @@ class Inputs:
         link.symlink_to(path)
         self.files[place] = pathlib.Path(path)
 
+    def compile(self, place, source):
+        """A program of ours."""
+        kernel.output_of("cc", "-O2", "-ffp-contract=off", "-o", self.folder / place, HERE / source)
+        self.files[place] = self.folder / place
+
+    def for_faults(self):
+        """What the cases of what goes wrong need besides."""
+        self.compile(STRIKE, "strike.c")
+
     def for_rows(self, lines_mib):
         """What the comparison's programs need besides."""
-        kernel.output_of("cc", "-O2", "-ffp-contract=off", "-o", self.folder / WORK,
-                         HERE / "work.c")
-        self.files[WORK] = self.folder / WORK
+        self.compile(WORK, "work.c")
         self.take(COMPILER, kernel.output_of("cc", "-print-prog-name=cc1").strip())
         self.take(DATABASE, image.find("sqlite3"))
         self.take(QUERIES, HERE / "queries.sql")
