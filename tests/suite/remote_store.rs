@@ -1,6 +1,8 @@
 //! Spilled pages on a Redis or Valkey server: the program's output is as without, nothing stays on
 //! the server, and a server that is killed, stopped or replaced costs no wrong byte and no hang.
-//! It learns nothing of what is in the pages, unless it may. Where no server is installed the tests say so and pass.
+//! It learns nothing of what is in the pages, unless it may. The server is the one that
+//! `ZPAGER_REDIS_SERVER` names, else redis-server or valkey-server; where none is installed the
+//! tests say so and pass.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -113,8 +115,10 @@ impl Drop for Server {
 }
 
 fn launch(directory: &Path, listens: Listens, options: &[&str]) -> Option<Child> {
-    ["redis-server", "valkey-server"].into_iter().find_map(|program| {
-        let mut command = Command::new(program);
+    let named = std::env::var("ZPAGER_REDIS_SERVER").ok();
+    let installed = ["redis-server", "valkey-server"].map(String::from).to_vec();
+    let started = named.clone().map_or(installed, |name| vec![name]).into_iter().find_map(|name| {
+        let mut command = Command::new(name);
         command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(directory);
         match listens {
             Listens::Socket => {
@@ -125,7 +129,9 @@ fn launch(directory: &Path, listens: Listens, options: &[&str]) -> Option<Child>
             }
         };
         command.args(options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
-    })
+    });
+    assert!(started.is_some() || named.is_none(), "ZPAGER_REDIS_SERVER={named:?} does not start");
+    started
 }
 
 fn ask(mut stream: impl Read + Write, command: &str) -> std::io::Result<Vec<u8>> {
