@@ -30,7 +30,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -112,6 +112,8 @@ pub struct Settings {
     pub store_limit_bytes: u64,
     /// The stores, the one that is filled first before the others.
     pub stores: [StoreSettings; STORES_MAX],
+    /// What has a second copy of everything that the [`Remote`] store has, if there is such a thing.
+    pub mirror: StoreSettings,
     /// The design and its parameters, as the policy crate writes them.
     pub design: [u64; DESIGN_WORDS],
     /// Process id of the supervising command; the stores and the cluster map are
@@ -119,9 +121,8 @@ pub struct Settings {
     pub supervisor_pid: i32,
     /// The supervisor's descriptor of the [`Remote`] store's mapping, or -1.
     pub remote_fd: i32,
-    /// How many of the stores are filled before that one; -1 where it stands alone, and a store beside
-    /// it has a second copy of everything.
-    pub remote_place: i32,
+    /// How many of the stores are filled before that one.
+    pub remote_place: u32,
     /// The supervisor's descriptor of the cluster map, and the processes' references behind it, or -1.
     pub clusters_fd: i32,
     /// The supervisor's descriptor of the agent's own shared object.
@@ -153,10 +154,11 @@ impl Settings {
         budget_bytes: 0,
         store_limit_bytes: 0,
         stores: [StoreSettings::NONE; STORES_MAX],
+        mirror: StoreSettings::NONE,
         design: [0; DESIGN_WORDS],
         supervisor_pid: 0,
         remote_fd: -1,
-        remote_place: -1,
+        remote_place: 0,
         clusters_fd: -1,
         agent_fd: -1,
         ring_fd: -1,

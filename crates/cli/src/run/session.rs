@@ -25,7 +25,7 @@ use super::image;
 use super::program::Program;
 use super::remote::{Helper, RemoteStore};
 use super::report::Notices;
-use super::stores::{self, OpenStores};
+use super::stores::{self, OpenStore, OpenStores};
 use super::supervisor::signals::Signals;
 use crate::failure::{Failure, OrFail};
 
@@ -63,16 +63,19 @@ impl Session {
         let stores = stores::open(&configuration.store, configuration.store_limit_bytes, notices)?;
         let agent = image::unpack()?;
         let from_start = has_to_manage_from_start(configuration, &budget, notices);
-        let remote = stores.as_ref().and_then(|stores| stores.remote.as_ref());
+        let server = stores.as_ref().and_then(|stores| stores.server.as_ref());
+        let remote = server.map(|server| &server.remote);
+        let mirror = server.and_then(|server| server.mirror.as_ref());
         let confinement = Confinement::own();
         let control = SharedControl::new(Settings {
             budget_bytes: budget.bytes,
             store_limit_bytes: stores.as_ref().map_or(0, |stores| stores.limit_bytes),
             stores: stores.as_ref().map_or([StoreSettings::NONE; STORES_MAX], OpenStores::settings),
+            mirror: mirror.map_or(StoreSettings::NONE, OpenStore::settings),
             design: configuration.design.to_words(),
             supervisor_pid: std::process::id().cast_signed(),
             remote_fd: remote.map_or(-1, AsRawFd::as_raw_fd),
-            remote_place: stores.as_ref().map_or(-1, OpenStores::remote_place),
+            remote_place: server.map_or(0, |server| server.place as u32),
             clusters_fd: stores.as_ref().map_or(-1, |stores| stores.clusters.as_raw_fd()),
             agent_fd: agent.as_raw_fd(),
             ring_fd: ring.map_or(-1, |ring| ring.as_raw_fd()),
@@ -90,7 +93,7 @@ impl Session {
 
     /// The server's memory, if that is the store or one of them.
     pub(crate) fn remote(&self) -> Option<&RemoteStore> {
-        self.stores.as_ref().and_then(|stores| stores.remote.as_ref())
+        Some(&self.stores.as_ref()?.server.as_ref()?.remote)
     }
 
     /// The helper has ended: nobody is to wait for it.

@@ -21,8 +21,6 @@ pub(crate) enum StoreChoice {
     None,
     /// To these, the first of which is filled before the others.
     Named(Vec<Wanted>),
-    /// To this server alone.
-    Server(ServerChoice),
     /// To the first of these directories that is on a disk and can be written.
     FirstOf(Vec<PathBuf>),
 }
@@ -63,8 +61,8 @@ impl Wanted {
     }
 }
 
-/// Takes apart what `--store` says, if that is no server alone. A name that exists is one store,
-/// whatever is in it.
+/// Takes apart what `--store` says. A name that exists is one store, whatever is in it, and so is an
+/// address without a comma.
 ///
 /// # Errors
 /// One line about the first that makes no sense.
@@ -72,8 +70,10 @@ pub(crate) fn parse(text: &Path) -> Result<StoreChoice, Failure> {
     if text.as_os_str() == "none" {
         return Ok(StoreChoice::None);
     }
-    if text.exists() {
-        return Ok(StoreChoice::Named(vec![Wanted::plain(text)]));
+    let alone = Wanted::plain(text);
+    let is_one_address = alone.address().is_some_and(|address| !address.contains(','));
+    if is_one_address || text.exists() {
+        return Ok(StoreChoice::Named(vec![alone]));
     }
     let items = text.as_os_str().as_bytes().split(|byte| *byte == b',');
     let mut wanted = items.map(parse_one).collect::<Result<Vec<_>, _>>()?;
@@ -194,6 +194,7 @@ mod tests {
             named("/n,redis://:p@h:7000/2:prio=1:size=1G"),
             [store("redis://:p@h:7000/2", 1, Some(1 << 30)), store("/n", 0, None)]
         );
+        assert_eq!(named("redis://:p:size=9@h"), [store("redis://:p:size=9@h", 0, None)]);
         assert_eq!(named("/n:x:prio=1"), [store("/n:x", 1, None)]);
         assert_eq!(named("/n:prior=1"), [store("/n:prior=1", 0, None)]);
         assert_eq!(parse(Path::new("none")), Ok(StoreChoice::None));
