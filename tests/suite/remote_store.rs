@@ -587,6 +587,49 @@ fn a_family_loses_nothing_with_a_server_that_has_a_mirror() {
     }
 }
 
+/// Two servers and a directory, one after the other. What one server had comes from the mirror when it
+/// is gone, and the other one goes on.
+#[test]
+fn several_servers_stand_in_a_row() {
+    let Some(mut first) = Server::start(Listens::Socket, &[]) else { return };
+    let second = Server::start(Listens::Port(free_port()), &[]).expect("a server");
+    let [mirror, other] = [(); 2].map(|()| places::scratch());
+    let [first_address, second_address] = [&first, &second].map(Server::address);
+    let other_name = other.path().display();
+    let stores =
+        format!("{other_name},{second_address}:prio=1:size=8M,{first_address}:prio=2:size=16M");
+    let directory = mirror.path().display().to_string();
+    let words = field_words("2");
+    let free = field("2").free().expect_success();
+    let (outcome, stats) = run(&stores, &["--store-timeout", "600"], &words);
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+    let store = stats.expect("statistics").store;
+    // More than either may have, and less than all.
+    assert!((17 << 20..=24 << 20).contains(&store.remote_peak_bytes), "{store:?}");
+    assert!(store.written_bytes > store.remote_written_bytes, "{store:?}");
+    assert_eq!((store.remote_lost_clusters, store.remote_failures), (0, 0), "{store:?}");
+    let more = ["--store-timeout", "2", "--store-mirror", &directory];
+    let running = Running::start_at(&stores, &first, &more);
+    until("the second is used", || !second.keys().is_empty());
+    let helpers = running.children(|command| command.contains("remote-helper"));
+    assert_eq!(
+        (helpers.len(), places::open_files_in(running.zpager.id(), mirror.path()).len()),
+        (2, 2)
+    );
+    first.kill();
+    let is_told = || running.text("stderr").contains("the mirror takes what it does not");
+    until("the server is missed", is_told);
+    assert!(!second.keys().is_empty());
+    let (store, messages) = running.end_well();
+    assert!(store.remote_failures > 0 && store.remote_lost_clusters == 0, "{store:?} {messages}");
+    assert_eq!(second.keys(), Vec::<String>::new());
+    until("the helpers have ended", || helpers.iter().all(|helper| is_gone(*helper)));
+    for directory in [&mirror, &other] {
+        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 0);
+    }
+}
+
 /// Either of the two copies is refused at some time; the other one is there, and the user is told.
 #[test]
 fn one_copy_of_two_is_enough_and_the_other_is_missed() {
@@ -798,7 +841,8 @@ fn what_cannot_be_a_store_is_told_before_the_program_starts() {
     refused(&format!("redis://:secret@127.0.0.1:{}", free_port()), &[], "refused");
     refused("redis+unix:///nowhere/at/all?pass=secret", &[], "start a Redis server");
     refused("redis://:secret@h/x", &[], "redis://HOST");
-    refused("redis://:secret@h,/var/tmp,rediss://:secret@i", &[], "more than one server");
+    refused("redis://:secret@h,/var/tmp,redis://:secret@h:prio=1", &[], "twice");
+    refused("redis://:secret@h/x,/var/tmp,rediss://:secret@i", &[], "redis://HOST");
     for stores in ["none", "/var/tmp", "/var/tmp:prio=1,/tmp"] {
         refused(stores, &["--store-mirror", "/var/tmp"], "give --store redis://HOST");
     }

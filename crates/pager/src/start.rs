@@ -20,8 +20,8 @@ use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
 use zpager_wire::{
-    CONTROL_VARIABLE, Control, Entry, EventKind, ProcessSlot, STORES_MAX, Settings, StoreKey,
-    StoreSettings, Tables,
+    CONTROL_VARIABLE, Control, Entry, EventKind, ProcessSlot, STORES_MAX, ServerSettings, Settings,
+    StoreKey, StoreSettings, Tables,
 };
 
 use crate::account::{Published, count};
@@ -364,8 +364,12 @@ fn open_store(control: &Control) -> Result<Option<Store<OwnStores>>, Errno> {
     for (file, store) in files.iter_mut().zip(settings.stores()) {
         *file = Some((store.limit_bytes, OneStore::File(open_file(settings, store)?)));
     }
-    let server = open_server(settings)?;
-    let server = server.map(|it| (it.remote.limit_bytes(), OneStore::Server(it)));
+    let mut servers = [None; STORES_MAX];
+    for server in settings.servers() {
+        let place = servers.get_mut(server.place as usize).ok_or(EINVAL)?;
+        let server = open_server(settings, server)?;
+        *place = Some((server.remote.limit_bytes(), OneStore::Server(server)));
+    }
     let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR)?;
     let length = Clusters::words_for(settings.store_limit_bytes);
     let base = map.map_shared(length * size_of::<AtomicU64>())?;
@@ -378,10 +382,7 @@ fn open_store(control: &Control) -> Result<Option<Store<OwnStores>>, Errno> {
     };
     let clusters = Clusters::new(words).with_seal(seal);
     let mut files = files.into_iter().flatten();
-    let row: [_; STORES_MAX] = core::array::from_fn(|at| match server {
-        Some(_) if at as u32 == settings.remote_place => server,
-        _ => files.next(),
-    });
+    let row = servers.map(|server| server.or_else(|| files.next()));
     Ok(Some(Store { blocks: Stores::new(clusters, row.into_iter().flatten()), clusters }))
 }
 
@@ -403,18 +404,15 @@ fn make_cipher(key: &StoreKey) -> Result<&'static Cipher, Errno> {
     })
 }
 
-/// A server's memory, if that is one of the stores, with its mirror.
-fn open_server(settings: &Settings) -> Result<Option<MirroredMemory>, Errno> {
-    if settings.remote_fd < 0 {
-        return Ok(None);
-    }
-    let file = open_descriptor(settings.supervisor_pid, settings.remote_fd, nr::O_RDWR)?;
+/// A server's memory, with its mirror.
+fn open_server(settings: &Settings, server: &ServerSettings) -> Result<MirroredMemory, Errno> {
+    let file = open_descriptor(settings.supervisor_pid, server.fd, nr::O_RDWR)?;
     // SAFETY: the supervisor made the file for this.
     let remote = unsafe { RemoteMemory::open(file) };
     file.close();
-    let mirror = Some(&settings.mirror).filter(|mirror| mirror.fd >= 0);
+    let mirror = Some(&server.mirror).filter(|mirror| mirror.fd >= 0);
     let mirror = mirror.map(|mirror| open_file(settings, mirror)).transpose()?;
-    Ok(Some(MirroredMemory { remote: remote?, mirror }))
+    Ok(MirroredMemory { remote: remote?, mirror })
 }
 
 /// The table behind that map in which the process of a slot notes what it holds of the store, mapped

@@ -256,18 +256,22 @@ fn check_server(address: &str, arguments: &RunArguments) -> Result<ServerChoice,
     })
 }
 
-/// Finds the server among the stores, and takes it in; whether there is one.
+/// Finds the servers among the stores, and takes them in; whether there are any.
 ///
 /// # Errors
-/// It is none, or something is said of it that makes no sense.
+/// One is none, or something is said of it that makes no sense.
 fn check_row(store: &mut StoreChoice, arguments: &RunArguments) -> Result<bool, Failure> {
     let row = if let StoreChoice::Named(row) = store { &mut row[..] } else { &mut [] };
-    let Some(wanted) = row.iter_mut().find(|wanted| wanted.address().is_some()) else {
-        return check_no_server(arguments).map(|()| false);
-    };
-    let address = wanted.address().unwrap_or_default().to_owned();
-    wanted.server = Some(check_server(&address, arguments)?);
-    Ok(true)
+    let mut has_server = false;
+    for wanted in row {
+        let Some(address) = wanted.address() else { continue };
+        wanted.server = Some(check_server(address, arguments)?);
+        has_server = true;
+    }
+    match has_server {
+        true => Ok(true),
+        false => check_no_server(arguments).map(|()| false),
+    }
 }
 
 /// Refuses what says something about a server where there is none.
@@ -356,7 +360,8 @@ mod tests {
             ("zpager run --store none --store-mirror /m true", 125, "redis://HOST"),
             ("zpager run --store /tmp,/var/tmp --store-mirror /m true", 125, "redis://HOST"),
             ("zpager run --store /tmp,valkey://h/x:prio=2 true", 125, "redis://HOST"),
-            ("zpager run --store redis://h,redis+unix:///s true", 125, "more than one server"),
+            ("zpager run --store redis://h,/tmp,redis://h:prio=1 true", 125, "twice"),
+            ("zpager run --store redis://h,redis://:secret@h/x true", 125, "redis://HOST"),
             ("zpager run --store redis://h,/tmp --store-timeout 0 true", 125, "0.1 to 3600"),
             ("zpager run --memory 64M", 125, "program"),
             ("zpager run /nowhere/program", 127, "/nowhere/program"),

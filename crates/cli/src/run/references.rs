@@ -42,7 +42,7 @@ impl OpenStores {
                 let files = self.row.iter();
                 let mut row: Vec<_> =
                     files.map(|store| (store.limit_bytes, OneOfRow::File(Holes(store)))).collect();
-                if let Some(server) = &self.server {
+                for server in &self.servers {
                     let limit_bytes = server.remote.limit_bytes();
                     row.insert(server.place, (limit_bytes, OneOfRow::Server(Worthless(server))));
                 }

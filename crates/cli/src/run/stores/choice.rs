@@ -77,11 +77,6 @@ pub(crate) fn parse(text: &Path) -> Result<StoreChoice, Failure> {
     }
     let items = text.as_os_str().as_bytes().split(|byte| *byte == b',');
     let mut wanted = items.map(parse_one).collect::<Result<Vec<_>, _>>()?;
-    if wanted.iter().filter(|wanted| wanted.address().is_some()).count() > 1 {
-        return Err(Failure::own(
-            "--store: more than one server: give one of them, and directories or block devices",
-        ));
-    }
     if wanted.len() > STORES_MAX {
         return Err(Failure::own(format!(
             "--store: {} stores are too many: give at most {STORES_MAX}",
@@ -89,12 +84,11 @@ pub(crate) fn parse(text: &Path) -> Result<StoreChoice, Failure> {
         )));
     }
     for (index, store) in wanted.iter().enumerate() {
-        let shown = store.name.display();
         if store.name.as_os_str() == "none" {
             return Err(Failure::own("--store none: give it alone, or leave it out".to_owned()));
         }
-        if store.address().is_none() && wanted[..index].iter().any(|other| other.name == store.name)
-        {
+        if wanted[..index].iter().any(|other| other.name == store.name) {
+            let shown = shown(store.name.as_os_str().as_bytes());
             return Err(Failure::own(format!("--store {shown}: named twice: give it once")));
         }
     }
@@ -222,7 +216,7 @@ mod tests {
             ("/n:size=big", "256M"),
             ("/n:size=4K", "too small"),
             ("/n/a,none", "alone"),
-            ("redis://:secret@h,/n,unix:///s", "more than one server"),
+            ("redis://:secret@h,/n,redis://:secret@h:prio=1", "SERVER: named twice"),
             ("/n/a,redis://:secret@h:prio=high", "32767"),
             ("redis://:secret@h:size=4K,/n", "too small"),
             ("/n/a,/n/b,/n/a:prio=3", "twice"),

@@ -16,7 +16,7 @@ use rustix::fs::{FileType, MemfdFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
 use zpager_store::{Clusters, References, row_bytes};
-use zpager_wire::{MAX_PROCESSES, STORES_MAX, StoreSettings};
+use zpager_wire::{MAX_PROCESSES, STORES_MAX, ServerSettings, StoreSettings};
 
 use self::choice::{ServerChoice, StoreChoice, Wanted};
 use super::config::MIN_STORE_BYTES;
@@ -34,8 +34,8 @@ const NO_MAP: &str = "cannot make the map of the store's clusters";
 pub(crate) struct OpenStores {
     /// Each file and device, the one that is filled first before the others.
     pub(crate) row: Vec<OpenStore>,
-    /// What is on another machine.
-    pub(crate) server: Option<OpenServer>,
+    /// Each server, in the same order.
+    pub(crate) servers: Vec<OpenServer>,
     /// What they know of their clusters ([`Clusters`]) and of who holds them ([`References`]), shared
     /// by the agents.
     pub(crate) clusters: OwnedFd,
@@ -63,7 +63,7 @@ pub(crate) struct OpenServer {
     pub(crate) remote: RemoteStore,
     /// The file of the second copy, where one is wanted.
     pub(crate) mirror: Option<OpenStore>,
-    /// How many of the files and devices are filled before it.
+    /// How many stores of all kinds are filled before it.
     pub(crate) place: usize,
 }
 
@@ -123,24 +123,24 @@ pub(crate) fn open(
     if row.is_empty() {
         return Ok(None);
     }
-    OpenStores::of(row, None).map(Some)
+    OpenStores::of(row, Vec::new()).map(Some)
 }
 
-/// Opens what the user named, of which one may be a server.
+/// Opens what the user named.
 fn open_row(
     all: &[Wanted],
     limit_bytes: Option<u64>,
     notices: &mut Notices,
 ) -> Result<OpenStores, Failure> {
-    let (mut row, mut server) = (Vec::new(), None);
-    for wanted in all {
+    let (mut row, mut servers) = (Vec::new(), Vec::new());
+    for (place, wanted) in all.iter().enumerate() {
         let limit_bytes = wanted.limit_bytes.or(limit_bytes);
         match &wanted.server {
-            Some(choice) => server = Some(open_server(choice, row.len(), limit_bytes, notices)?),
+            Some(choice) => servers.push(open_server(choice, place, limit_bytes, notices)?),
             None => row.push(open_one(wanted, limit_bytes, notices)?),
         }
     }
-    OpenStores::of(row, server)
+    OpenStores::of(row, servers)
 }
 
 /// Makes what leads to a server, and the file of the second copy.
@@ -175,20 +175,33 @@ fn open_one(
 }
 
 impl OpenStores {
-    fn of(row: Vec<OpenStore>, server: Option<OpenServer>) -> Result<Self, Failure> {
-        let server_bytes = server.as_ref().map(|server| server.remote.limit_bytes());
-        let limits_bytes = row.iter().map(|store| store.limit_bytes).chain(server_bytes);
+    fn of(row: Vec<OpenStore>, servers: Vec<OpenServer>) -> Result<Self, Failure> {
+        let servers_bytes = servers.iter().map(|server| server.remote.limit_bytes());
+        let limits_bytes = row.iter().map(|store| store.limit_bytes).chain(servers_bytes);
         let limit_bytes = row_bytes(limits_bytes);
         let clusters = rustix::fs::memfd_create("zpager-clusters", MemfdFlags::CLOEXEC);
         let clusters = clusters.or_fail(NO_MAP)?;
         rustix::fs::ftruncate(&clusters, map_bytes(limit_bytes)).or_fail(NO_MAP)?;
-        if server.is_some() {
+        if !servers.is_empty() {
             references::keep_none(&clusters, limit_bytes).or_fail(NO_MAP)?;
         }
-        Ok(OpenStores { row, server, clusters, limit_bytes })
+        Ok(OpenStores { row, servers, clusters, limit_bytes })
     }
 
-    /// What the agents have to know of each.
+    /// What the agents have to know of each server.
+    pub(crate) fn server_settings(&self) -> [ServerSettings; STORES_MAX] {
+        let mut settings = [ServerSettings::NONE; STORES_MAX];
+        for (settings, server) in settings.iter_mut().zip(&self.servers) {
+            *settings = ServerSettings {
+                mirror: server.mirror.as_ref().map_or(StoreSettings::NONE, OpenStore::settings),
+                fd: server.remote.as_raw_fd(),
+                place: server.place as u32,
+            };
+        }
+        settings
+    }
+
+    /// What the agents have to know of each file and device.
     pub(crate) fn settings(&self) -> [StoreSettings; STORES_MAX] {
         let mut settings = [StoreSettings::NONE; STORES_MAX];
         for (settings, store) in settings.iter_mut().zip(&self.row) {
@@ -200,7 +213,7 @@ impl OpenStores {
 
 impl OpenStore {
     /// What the agents have to know of it.
-    pub(crate) fn settings(&self) -> StoreSettings {
+    fn settings(&self) -> StoreSettings {
         StoreSettings {
             limit_bytes: self.limit_bytes,
             start_bytes: self.start_bytes,
