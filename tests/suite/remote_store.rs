@@ -1,10 +1,13 @@
 //! Spilled pages on a Redis or Valkey server: the program's output is as without, nothing stays on
 //! the server, and a server that is killed, stopped or replaced costs no wrong byte and no hang.
-//! It learns nothing of what is in the pages, unless it may. Where no server is installed the tests say so and pass.
+//! It learns nothing of what is in the pages, unless it may. The server is the one that
+//! `ZPAGER_REDIS_SERVER` names, else redis-server or valkey-server; where none is installed the
+//! tests say so and pass.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zpager_tests::job::{finish, wait};
+use zpager_tests::stats::StoreStats;
 use zpager_tests::{Ending, Job, Outcome, Stats, places, victims};
 
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -113,8 +117,10 @@ impl Drop for Server {
 }
 
 fn launch(directory: &Path, listens: Listens, options: &[&str]) -> Option<Child> {
-    ["redis-server", "valkey-server"].into_iter().find_map(|program| {
-        let mut command = Command::new(program);
+    let named = std::env::var("ZPAGER_REDIS_SERVER").ok();
+    let installed = ["redis-server", "valkey-server"].map(String::from).to_vec();
+    let started = named.clone().map_or(installed, |name| vec![name]).into_iter().find_map(|name| {
+        let mut command = Command::new(name);
         command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(directory);
         match listens {
             Listens::Socket => {
@@ -125,7 +131,9 @@ fn launch(directory: &Path, listens: Listens, options: &[&str]) -> Option<Child>
             }
         };
         command.args(options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
-    })
+    });
+    assert!(started.is_some() || named.is_none(), "ZPAGER_REDIS_SERVER={named:?} does not start");
+    started
 }
 
 fn ask(mut stream: impl Read + Write, command: &str) -> std::io::Result<Vec<u8>> {
@@ -264,9 +272,28 @@ impl Running {
 
     /// Tells the program to end well and gives how it did.
     fn end(mut self) -> (Ending, String) {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> (Ending, String) {
         fs::write(self.directory.path().join("stop"), "").expect("the file that ends the program");
         let ending = wait(&mut self.zpager, PATIENCE).expect("no hang");
         (ending, self.text("stderr"))
+    }
+
+    /// The same of a program that has to end well, with what the run's store did.
+    fn end_well(mut self) -> (StoreStats, String) {
+        let (ending, messages) = self.stop();
+        assert_eq!(ending, Ending::Exited(0), "{messages}");
+        let stats: Stats = serde_json::from_str(&self.text("stats")).expect("statistics");
+        (stats.store, messages)
+    }
+
+    /// Bytes on the disk of the nameless file of the run in a directory.
+    fn bytes_in(&self, directory: &Path) -> u64 {
+        let files = places::open_files_in(self.zpager.id(), directory);
+        let [file] = &files[..] else { panic!("{files:?} in {}", directory.display()) };
+        fs::metadata(file).expect("an open file").blocks() * 512
     }
 }
 
@@ -390,6 +417,25 @@ fn a_value_that_was_altered_ends_the_program() {
 }
 
 #[test]
+fn a_value_that_was_altered_comes_from_the_mirror() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let mirror = places::scratch();
+    let directory = mirror.path().display().to_string();
+    let more = ["--store-timeout", "600", "--store-mirror", &directory];
+    let running = Running::start(&server, &more);
+    let junk = "X".repeat(1000);
+    let is_told = || running.text("stderr").contains("the server of --store failed (Bad message");
+    until("an altered value was read", || {
+        for key in server.keys() {
+            server.ask(&format!("SETRANGE {key} 0 {junk}\r\nEXPIRE {key} 600")).expect("an answer");
+        }
+        is_told()
+    });
+    let (store, messages) = running.end_well();
+    assert!(store.remote_reads > 0, "{messages}");
+}
+
+#[test]
 fn what_is_killed_leaves_neither_key_nor_process() {
     let Some(server) = Server::start(Listens::Socket, &[]) else { return };
     for kills_zpager in [false, true] {
@@ -452,24 +498,166 @@ fn a_server_that_is_replaced_costs_no_wrong_byte() {
     assert_eq!(server.keys(), Vec::<String>::new());
 }
 
+/// A server that stands alone, first, last and in the middle of a row: what was on it comes from the
+/// mirror, and what it would have taken is there as well.
 #[test]
 fn a_mirror_serves_what_the_server_has_lost() {
-    let Some(mut server) = Server::start(Listens::Socket, &[]) else { return };
-    let mirror = places::scratch();
+    let [mirror, first, last] = [(); 3].map(|()| places::scratch());
+    let [directory, first, last] = [&mirror, &first, &last].map(TempDir::path);
+    let [mirror_name, first_name, last_name] =
+        [directory, first, last].map(|it| it.display().to_string());
+    for (before, after) in [
+        (String::new(), String::new()),
+        (String::new(), format!(":prio=5,{last_name}")),
+        (format!("{first_name}:prio=5:size=8M,"), String::new()),
+        (format!("{last_name},{first_name}:prio=5:size=8M,"), ":prio=1".into()),
+    ] {
+        let Some(mut server) = Server::start(Listens::Socket, &[]) else { return };
+        let stores = format!("{before}{}{after}", server.address());
+        let more = ["--store-timeout", "2", "--store-mirror", &mirror_name];
+        let running = Running::start_at(&stores, &server, &more);
+        sleep(Duration::from_millis(300));
+        server.restart();
+        sleep(Duration::from_millis(1000));
+        server.signal(Signal::STOP);
+        sleep(Duration::from_millis(3500));
+        server.signal(Signal::CONT);
+        sleep(Duration::from_millis(300));
+        server.kill();
+        let is_told = || running.text("stderr").contains("the mirror takes what it does not");
+        until("the server is missed", is_told);
+        assert!(running.bytes_in(directory) > 0);
+        if stores.contains("size=8M") {
+            assert!(running.bytes_in(first) > 0, "{stores}");
+        }
+        let (store, messages) = running.end_well();
+        assert!(store.remote_writes > 0 && store.remote_failures > 0, "{stores}: {store:?}");
+        assert!(store.written_bytes > store.remote_written_bytes, "{stores}: {store:?}");
+        assert!(!messages.contains("store 1"), "{stores}: {messages}");
+        for directory in [directory, first, last] {
+            assert_eq!(fs::read_dir(directory).expect("a directory of the test").count(), 0);
+        }
+    }
+}
+
+/// Each page is in the directory, or on the server and in the mirror.
+#[test]
+fn a_mirror_has_what_the_server_has_and_no_more() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let [mirror, other] = [(); 2].map(|()| places::scratch());
+    let stores = format!("{}:size=16M:prio=1,{}", server.address(), other.path().display());
     let directory = mirror.path().display().to_string();
-    let running = Running::start(&server, &["--store-timeout", "2", "--store-mirror", &directory]);
-    sleep(Duration::from_millis(300));
-    server.restart();
-    sleep(Duration::from_millis(1000));
-    server.signal(Signal::STOP);
-    sleep(Duration::from_millis(3500));
-    server.signal(Signal::CONT);
-    sleep(Duration::from_millis(300));
-    server.kill();
-    sleep(Duration::from_millis(500));
-    let (ending, messages) = running.end();
-    assert_eq!(ending, Ending::Exited(0), "{messages}");
-    assert_eq!(fs::read_dir(mirror.path()).expect("the mirror's directory").count(), 0);
+    let more = ["--store-timeout", "600", "--store-mirror", &directory];
+    let running = Running::start_at(&stores, &server, &more);
+    until("the other store is used", || running.bytes_in(other.path()) > 16 << 20);
+    let mirror_bytes = running.bytes_in(mirror.path());
+    assert!((8 << 20..=16 << 20).contains(&mirror_bytes), "{mirror_bytes}");
+    let (store, messages) = running.end_well();
+    assert!((8 << 20..=16 << 20).contains(&store.remote_peak_bytes), "{store:?}");
+    assert_eq!((store.remote_lost_clusters, store.remote_failures), (0, 0), "{store:?}");
+    assert!(!messages.contains("failed"), "{messages}");
+    assert_eq!(server.keys(), Vec::<String>::new());
+    for directory in [&mirror, &other] {
+        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 0);
+    }
+}
+
+/// A parent and its children, who share pages that were on the server when it was killed.
+#[test]
+fn a_family_loses_nothing_with_a_server_that_has_a_mirror() {
+    let Some(mut server) = Server::start(Listens::Socket, &[]) else { return };
+    let words = [victims::build("inherit", &[]).display().to_string(), victims::seed()];
+    let free = Job::new(&words[0]).arguments([&words[1]]).free().expect_success();
+    let [mirror, other] = [(); 2].map(|()| places::scratch());
+    let stores = format!("{}:prio=1,{}", server.address(), other.path().display());
+    let directory = mirror.path().display().to_string();
+    let more = ["--store-timeout", "2", "--store-mirror", &directory];
+    let (outcome, stats) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| run(&stores, &more, &words));
+        until("pages are on the server", || run.is_finished() || server.keys().len() > 5);
+        server.kill();
+        run.join().expect("a run")
+    });
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert!(outcome.stdout == free.stdout, "{}", outcome.report());
+    let store = stats.expect("statistics").store;
+    assert!(store.remote_writes > 0 && store.remote_failures > 0, "{store:?}");
+    for directory in [&mirror, &other] {
+        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 0);
+    }
+}
+
+/// Two servers and a directory, one after the other. What one server had comes from the mirror when it
+/// is gone, and the other one goes on.
+#[test]
+fn several_servers_stand_in_a_row() {
+    let Some(mut first) = Server::start(Listens::Socket, &[]) else { return };
+    let second = Server::start(Listens::Port(free_port()), &[]).expect("a server");
+    let [mirror, other] = [(); 2].map(|()| places::scratch());
+    let [first_address, second_address] = [&first, &second].map(Server::address);
+    let other_name = other.path().display();
+    let stores =
+        format!("{other_name},{second_address}:prio=1:size=8M,{first_address}:prio=2:size=16M");
+    let directory = mirror.path().display().to_string();
+    let words = field_words("2");
+    let free = field("2").free().expect_success();
+    let (outcome, stats) = run(&stores, &["--store-timeout", "600"], &words);
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+    let store = stats.expect("statistics").store;
+    // More than either may have, and less than all.
+    assert!((17 << 20..=24 << 20).contains(&store.remote_peak_bytes), "{store:?}");
+    assert!(store.written_bytes > store.remote_written_bytes, "{store:?}");
+    assert_eq!((store.remote_lost_clusters, store.remote_failures), (0, 0), "{store:?}");
+    let more = ["--store-timeout", "2", "--store-mirror", &directory];
+    let running = Running::start_at(&stores, &first, &more);
+    until("the second is used", || !second.keys().is_empty());
+    let helpers = running.children(|command| command.contains("remote-helper"));
+    assert_eq!(
+        (helpers.len(), places::open_files_in(running.zpager.id(), mirror.path()).len()),
+        (2, 2)
+    );
+    first.kill();
+    let is_told = || running.text("stderr").contains("the mirror takes what it does not");
+    until("the server is missed", is_told);
+    assert!(!second.keys().is_empty());
+    let (store, messages) = running.end_well();
+    assert!(store.remote_failures > 0 && store.remote_lost_clusters == 0, "{store:?} {messages}");
+    assert_eq!(second.keys(), Vec::<String>::new());
+    until("the helpers have ended", || helpers.iter().all(|helper| is_gone(*helper)));
+    for directory in [&mirror, &other] {
+        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 0);
+    }
+}
+
+/// Either of the two copies is refused at some time; the other one is there, and the user is told.
+#[test]
+fn one_copy_of_two_is_enough_and_the_other_is_missed() {
+    let Some(small) = Server::start(Listens::Socket, &["--maxmemory", "24mb"]) else { return };
+    let large = Server::start(Listens::Socket, &[]).expect("a server");
+    let free = field("2").free().expect_success();
+    let [mirror, other] = [(); 2].map(|()| places::scratch());
+    let directory = mirror.path().display().to_string();
+    let words = field_words("2");
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    for (server, file_blocks, said) in [
+        (&small, "unlimited", "the mirror takes what it does not"),
+        (&large, "20000", "the server alone has what it does not"),
+    ] {
+        let stores = format!("{}:prio=1:size=1G,{}", server.address(), other.path().display());
+        let more = ["--store-timeout", "600", "--store-mirror", &directory];
+        let plain = command(&stores, &more, &words);
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -f {file_blocks}; exec \"$0\" \"$@\"");
+        command.arg("-c").arg(script).arg(plain.get_program()).args(plain.get_args());
+        let outcome =
+            finish(command, places::scratch(), PATIENCE, format!("zpager run --store {stores}"));
+        assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+        assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+        assert!(outcome.stderr.contains(said), "{}", outcome.report());
+        assert_eq!(server.keys(), Vec::<String>::new());
+        assert_eq!(fs::read_dir(mirror.path()).expect("the mirror's directory").count(), 0);
+    }
 }
 
 #[test]
@@ -653,8 +841,11 @@ fn what_cannot_be_a_store_is_told_before_the_program_starts() {
     refused(&format!("redis://:secret@127.0.0.1:{}", free_port()), &[], "refused");
     refused("redis+unix:///nowhere/at/all?pass=secret", &[], "start a Redis server");
     refused("redis://:secret@h/x", &[], "redis://HOST");
-    refused("redis://:secret@h,/var/tmp,rediss://:secret@i", &[], "more than one server");
-    refused("/var/tmp:prio=1,rediss://:secret@h", &["--store-mirror", "/var/tmp"], "alone");
+    refused("redis://:secret@h,/var/tmp,redis://:secret@h:prio=1", &[], "twice");
+    refused("redis://:secret@h/x,/var/tmp,rediss://:secret@i", &[], "redis://HOST");
+    for stores in ["none", "/var/tmp", "/var/tmp:prio=1,/tmp"] {
+        refused(stores, &["--store-mirror", "/var/tmp"], "give --store redis://HOST");
+    }
     refused(&format!("redis://:secret@127.0.0.1:{},/var/tmp", free_port()), &[], "refused");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its address").port();
@@ -671,7 +862,14 @@ fn what_cannot_be_a_store_is_told_before_the_program_starts() {
     let options = ["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"];
     let evicting = Server::start(Listens::Port(free_port()), &options).expect("a server");
     refused(&evicting.address(), &[], "noeviction");
-    refused(&evicting.address(), &["--store-mirror", "/nowhere/at/all"], "--store-mirror");
+    for stores in [evicting.address(), format!("/var/tmp,{}:prio=1", evicting.address())] {
+        for (directory, said) in
+            [("/nowhere/at/all", "written"), ("/etc/passwd", "written"), ("/proc", "/var/tmp")]
+        {
+            refused(&stores, &["--store-mirror", directory], said);
+            refused(&stores, &["--store-mirror", directory], "--store-mirror");
+        }
+    }
     let full = Server::start(Listens::Socket, &["--maxmemory", "1kb"]).expect("a server");
     refused(&full.address(), &[], "maxmemory");
 }

@@ -11,12 +11,12 @@
 
 mod account;
 mod assembly;
-mod blocks;
 mod calls;
 mod copies;
 mod fault;
 mod hold;
 mod maps;
+mod mirrored;
 mod own;
 mod parked;
 mod process;

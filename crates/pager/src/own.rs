@@ -15,7 +15,7 @@ use zpager_sys::mapping::Mapping;
 use zpager_sys::signal;
 use zpager_wire::{Frame, Frames};
 
-use crate::remote::RemoteMemory;
+use crate::mirrored::MirroredMemory;
 use crate::sharing::ACCOUNT;
 
 const EFBIG: zpager_sys::Errno = zpager_sys::Errno(27);
@@ -172,7 +172,23 @@ pub(crate) struct SwapFile {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum OneStore {
     File(SwapFile),
-    Server(RemoteMemory),
+    Server(MirroredMemory),
+}
+
+impl OneStore {
+    /// In a forked child: no write goes on, and the parent's ways of writing are not there.
+    pub(crate) fn become_copy() {
+        SwapFile::become_copy();
+        MirroredMemory::become_copy();
+    }
+
+    /// The descriptor of its file; -1 where it has none.
+    pub(crate) fn descriptor(&self) -> i32 {
+        match self {
+            OneStore::File(file) => file.fd.0,
+            OneStore::Server(server) => server.mirror.map_or(-1, |mirror| mirror.fd.0),
+        }
+    }
 }
 
 impl Blocks for OneStore {
@@ -207,6 +223,12 @@ impl Blocks for OneStore {
         match self {
             OneStore::File(file) => file.read_at(offset_bytes, data),
             OneStore::Server(server) => server.read_at(offset_bytes, data),
+        }
+    }
+    fn read_copy_at(&self, copy: u32, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        match self {
+            OneStore::File(file) => file.read_copy_at(copy, offset_bytes, data),
+            OneStore::Server(server) => server.read_copy_at(copy, offset_bytes, data),
         }
     }
     fn punch(&self, offset_bytes: u64, bytes: u64) {

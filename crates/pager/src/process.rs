@@ -16,9 +16,8 @@ use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_wire::{Control, EventKind, ProcessSlot, STORES_MAX, Tables};
 
 use crate::account::Published;
-use crate::blocks::AnyBlocks;
 use crate::fault::die;
-use crate::own::Own;
+use crate::own::{Own, OwnStores};
 use crate::parked::Parked;
 use crate::record::Recorder;
 use crate::regions::Regions;
@@ -55,7 +54,7 @@ pub(crate) struct Process {
     pub(crate) uffd: Userfaultfd,
     pub(crate) lift: Lift,
     pub(crate) regions: Regions,
-    pub(crate) engine: Engine<Own, AnyBlocks>,
+    pub(crate) engine: Engine<Own, OwnStores>,
     pub(crate) threads: Threads,
     /// The run's shared pages.
     pub(crate) tables: Tables<'static>,

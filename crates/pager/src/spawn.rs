@@ -28,8 +28,8 @@ use zpager_wire::{EventKind, ProcessSlot};
 
 use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
-use crate::blocks::AnyBlocks;
 use crate::hold::pages_of;
+use crate::own::OneStore;
 use crate::parked::Parked;
 use crate::process::Process;
 use crate::regions::InChild;
@@ -291,7 +291,7 @@ impl Process {
     /// Buffers of the pager are empty between two calls; the child's cost RAM once they are used.
     fn empty_buffers(&mut self) {
         self.engine.cache.become_copy();
-        AnyBlocks::become_copy();
+        OneStore::become_copy();
         self.incoming.release(0, self.incoming.bytes());
         self.incoming_pages_max = 0;
     }

@@ -20,15 +20,15 @@ use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
 use zpager_wire::{
-    CONTROL_VARIABLE, Control, Entry, EventKind, ProcessSlot, STORES_MAX, Settings, StoreKey,
-    Tables,
+    CONTROL_VARIABLE, Control, Entry, EventKind, ProcessSlot, STORES_MAX, ServerSettings, Settings,
+    StoreKey, StoreSettings, Tables,
 };
 
 use crate::account::{Published, count};
-use crate::blocks::AnyBlocks;
 use crate::hold::pages_of;
 use crate::maps::{self, Kind};
-use crate::own::{OneStore, Own, SwapFile};
+use crate::mirrored::MirroredMemory;
+use crate::own::{OneStore, Own, OwnStores, SwapFile};
 use crate::parked::Parked;
 use crate::process::{BATCH_PAGES, Lift, MANAGED, MEMORY_FILES, Process};
 use crate::record::Recorder;
@@ -53,9 +53,8 @@ const STACK_ABOVE_BYTES: usize = 64 << 10;
 /// as much, and the blocks of the threads.
 const POOL_PART: usize = 32;
 const THREADS_PART: usize = 32;
-/// The numbers of a row of stores and of a server that stands alone among what has one key.
+/// The number of the stores among what has one key: they are one.
 const ROW_OF_STORES: u16 = 0;
-const REMOTE_STORE: u16 = 1;
 /// Mappings that are looked at one batch at a time.
 const LINES_MAX: usize = 64;
 
@@ -281,8 +280,9 @@ fn build(
     let chosen = zpager_policy::Settings::from_words(&settings.design).map_err(|_| EINVAL)?;
     let design = Design::new(&chosen, settings.budget_bytes as usize);
     let store = open_store(control)?;
-    let store_fds =
-        store.as_ref().map_or([-1; STORES_MAX], |store| store.blocks.file_descriptors());
+    let mut store_fds = [-1; STORES_MAX];
+    let stores = store.iter().flat_map(|store| store.blocks.blocks());
+    store_fds.iter_mut().zip(stores).for_each(|(fd, store)| *fd = store.descriptor());
     let staging = Mapping::reserve(STAGING_PAGES * PAGE_BYTES)?;
     let wanted = if settings.lift_by_copy != 0 { Lift::Copy } else { Lift::Move };
     let (uffd, lift) = register_staging(&staging, wanted)?;
@@ -354,69 +354,65 @@ fn register_staging(staging: &Mapping, wanted: Lift) -> Result<(Userfaultfd, Lif
     Ok((uffd, lift))
 }
 
-/// What lies behind the run's store and the map of its clusters, by way of the supervisor's
-/// descriptors.
-fn open_store(control: &Control) -> Result<Option<Store<AnyBlocks>>, Errno> {
+/// The run's stores and the map of their clusters, by way of the supervisor's descriptors.
+fn open_store(control: &Control) -> Result<Option<Store<OwnStores>>, Errno> {
     let settings = &control.settings;
     if settings.clusters_fd < 0 {
         return Ok(None);
     }
     let mut files = [None; STORES_MAX];
     for (file, store) in files.iter_mut().zip(settings.stores()) {
-        let direct = if store.direct != 0 { nr::O_DIRECT } else { 0 };
-        let fd = open_descriptor(settings.supervisor_pid, store.fd, nr::O_RDWR | direct)?;
-        let fd = limits::with_descriptors(|least| fd.moved_up(least));
-        *file = Some((store.limit_bytes, SwapFile { fd, start_bytes: store.start_bytes }));
+        *file = Some((store.limit_bytes, OneStore::File(open_file(settings, store)?)));
     }
-    let remote = open_remote(control)?;
+    let mut servers = [None; STORES_MAX];
+    for server in settings.servers() {
+        let place = servers.get_mut(server.place as usize).ok_or(EINVAL)?;
+        let server = open_server(settings, server)?;
+        *place = Some((server.remote.limit_bytes(), OneStore::Server(server)));
+    }
     let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR)?;
     let length = Clusters::words_for(settings.store_limit_bytes);
     let base = map.map_shared(length * size_of::<AtomicU64>())?;
     map.close();
     // SAFETY: the supervisor made the map of so many words; they are only ever used as atomics.
     let words: &'static [AtomicU64] = unsafe { core::slice::from_raw_parts(base.cast(), length) };
-    let place = usize::try_from(settings.remote_place).ok();
-    let number = if remote.is_some() && place.is_none() { REMOTE_STORE } else { ROW_OF_STORES };
     let seal = match settings.store_encrypt {
         0 => Seal::Checksum,
-        _ => Seal::Cipher(make_cipher(&settings.store_key, number)?),
+        _ => Seal::Cipher(make_cipher(&settings.store_key)?),
     };
     let clusters = Clusters::new(words).with_seal(seal);
     let mut files = files.into_iter().flatten();
-    let blocks = match (remote, place) {
-        (Some(remote), None) => AnyBlocks::Remote(remote, files.next().map(|(_, mirror)| mirror)),
-        (remote, place) => {
-            let server = remote.map(|remote| (remote.limit_bytes(), OneStore::Server(remote)));
-            let mut next_file = || files.next().map(|(bytes, file)| (bytes, OneStore::File(file)));
-            let row: [_; STORES_MAX] =
-                core::array::from_fn(|at| if Some(at) == place { server } else { next_file() });
-            AnyBlocks::Row(Stores::new(clusters, row.into_iter().flatten()))
-        }
-    };
-    Ok(Some(Store { blocks, clusters }))
+    let row = servers.map(|server| server.or_else(|| files.next()));
+    Ok(Some(Store { blocks: Stores::new(clusters, row.into_iter().flatten()), clusters }))
+}
+
+/// A swap file, or what is one.
+fn open_file(settings: &Settings, store: &StoreSettings) -> Result<SwapFile, Errno> {
+    let direct = if store.direct != 0 { nr::O_DIRECT } else { 0 };
+    let fd = open_descriptor(settings.supervisor_pid, store.fd, nr::O_RDWR | direct)?;
+    let fd = limits::with_descriptors(|least| fd.moved_up(least));
+    Ok(SwapFile { fd, start_bytes: store.start_bytes })
 }
 
 /// What encrypts, in memory of its own that is never given back.
-fn make_cipher(key: &StoreKey, store: u16) -> Result<&'static Cipher, Errno> {
+fn make_cipher(key: &StoreKey) -> Result<&'static Cipher, Errno> {
     let place = Mapping::reserve(size_of::<Cipher>())?.base().cast::<Cipher>();
     // SAFETY: the mapping is that long, aligned to a page, and used for this alone.
     Ok(unsafe {
-        place.write(Cipher::new(&key.0, store));
+        place.write(Cipher::new(&key.0, ROW_OF_STORES));
         &*place
     })
 }
 
-/// A server's memory, if that is the run's store or one of them.
-fn open_remote(control: &Control) -> Result<Option<RemoteMemory>, Errno> {
-    let settings = &control.settings;
-    if settings.remote_fd < 0 {
-        return Ok(None);
-    }
-    let file = open_descriptor(settings.supervisor_pid, settings.remote_fd, nr::O_RDWR)?;
+/// A server's memory, with its mirror.
+fn open_server(settings: &Settings, server: &ServerSettings) -> Result<MirroredMemory, Errno> {
+    let file = open_descriptor(settings.supervisor_pid, server.fd, nr::O_RDWR)?;
     // SAFETY: the supervisor made the file for this.
     let remote = unsafe { RemoteMemory::open(file) };
     file.close();
-    remote.map(Some)
+    let mirror = Some(&server.mirror).filter(|mirror| mirror.fd >= 0);
+    let mirror = mirror.map(|mirror| open_file(settings, mirror)).transpose()?;
+    Ok(MirroredMemory { remote: remote?, mirror })
 }
 
 /// The table behind that map in which the process of a slot notes what it holds of the store, mapped

@@ -16,8 +16,9 @@ use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_wire::{EventKind, Frame, Frames};
 
 use crate::account::count;
-use crate::blocks::AnyBlocks;
 use crate::fault::TRIES_MAX;
+use crate::mirrored::MirroredMemory;
+use crate::own::OwnStores;
 use crate::process::{BATCH_PAGES, Lift, Process};
 use crate::regions::{Region, Regions};
 use crate::threads::Threads;
@@ -234,8 +235,14 @@ impl Process {
         count(&counters.store_read_bytes, written.read_bytes);
         counters.store_file_bytes.fetch_max(written.outgoing.end_bytes, Relaxed);
         let blocks = self.engine.cache.store_blocks();
-        if let Some((store, error)) = blocks.and_then(AnyBlocks::take_failure) {
+        if let Some((store, error)) = blocks.and_then(OwnStores::take_failure) {
             self.note(EventKind::StoreFailed, error.0 as u64, store as u64);
+        }
+        let kinds = [EventKind::ServerFailed, EventKind::MirrorFailed];
+        for (kind, error) in kinds.into_iter().zip(MirroredMemory::take_failures()) {
+            if let Some(error) = error {
+                self.note(kind, error.0 as u64, 0);
+            }
         }
         match written.outgoing.refused.or(written.outcome.err()) {
             Some(SpillError::Full) => self.note(EventKind::StoreFull, 0, 0),

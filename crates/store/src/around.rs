@@ -136,6 +136,11 @@ impl<B: Blocks> Blocks for ReadAround<'_, B> {
         self.blocks.read_at(offset_bytes, data)
     }
 
+    fn read_copy_at(&self, copy: u32, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        self.count(data.len());
+        self.blocks.read_copy_at(copy, offset_bytes, data)
+    }
+
     fn punch(&self, offset_bytes: u64, bytes: u64) {
         self.blocks.punch(offset_bytes, bytes);
     }

@@ -99,6 +99,10 @@ impl<B: Blocks> Blocks for ReadBehind<'_, B> {
         Ok(())
     }
 
+    fn read_copy_at(&self, copy: u32, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        self.blocks.read_copy_at(copy, offset_bytes, data)
+    }
+
     fn punch(&self, offset_bytes: u64, bytes: u64) {
         self.blocks.punch(offset_bytes, bytes);
     }

@@ -5,6 +5,11 @@ pub const BLOCK_BYTES: usize = 4096;
 /// The unit in which space is handed out, and the longest write, in bytes.
 pub const CLUSTER_BYTES: usize = 256 * 1024;
 
+/// Copies of what was written, at most.
+pub const COPIES_MAX: u32 = 2;
+
+const ENODATA: Errno = Errno(61);
+
 /// The number by which Linux names an error, as in errno(3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
@@ -53,6 +58,16 @@ pub trait Blocks {
     /// # Errors
     /// The cause when not all of it was read.
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno>;
+
+    /// Reads the same from one of several copies, by its number below [`COPIES_MAX`], since what
+    /// [`Blocks::read_at`] gave was not what was written.
+    ///
+    /// # Errors
+    /// The cause when not all of it was read; `ENODATA` of all copies where there is but one.
+    fn read_copy_at(&self, copy: u32, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        let _ = (copy, offset_bytes, data);
+        Err(ENODATA)
+    }
 
     /// Says that a part holds nothing of worth any more, so that its space can be given back. An
     /// implementation that cannot do so does nothing.

@@ -29,7 +29,7 @@ mod tests;
 pub use around::{Around, ReadAround};
 pub use batch::Batch;
 pub use behind::{Behind, ReadBehind};
-pub use blocks::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Errno};
+pub use blocks::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, COPIES_MAX, Errno};
 pub use cipher::{Cipher, KEY_BYTES};
 pub use clusters::Clusters;
 #[cfg(any(test, feature = "faulting"))]

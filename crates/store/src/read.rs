@@ -3,7 +3,9 @@
 //! Source: cervera (1999): what is read beside the page is forgotten, not cached. Neighbours that
 //! are wanted at the same time come in one read.
 
-use crate::{BLOCK_BYTES, Blocks, Clusters, Errno, Place};
+use core::ops::Range;
+
+use crate::{BLOCK_BYTES, Blocks, COPIES_MAX, Clusters, Errno, Place};
 
 /// Shortest buffer for reading: blocks that the longest record lies in, an encrypted page with its tag.
 pub const READ_BYTES_MIN: usize = 3 * BLOCK_BYTES;
@@ -26,6 +28,13 @@ pub struct Transfer {
     pub bytes: usize,
 }
 
+impl Transfer {
+    fn add(&mut self, bytes: usize) {
+        self.reads += 1;
+        self.bytes += bytes;
+    }
+}
+
 /// Where the blocks of a record start and end in the store, in bytes.
 fn block_range(clusters: Clusters<'_>, place: Place) -> (u64, u64) {
     let (start, block) = (place.offset_bytes(), BLOCK_BYTES as u64);
@@ -33,8 +42,24 @@ fn block_range(clusters: Clusters<'_>, place: Place) -> (u64, u64) {
     (start / block * block, end.next_multiple_of(block))
 }
 
+/// Where the data of a record are in `read`, which was read from `start` on, if they are what was
+/// written.
+fn opened(
+    clusters: Clusters<'_>,
+    place: Place,
+    start: u64,
+    read: &mut [u8],
+) -> Option<Range<usize>> {
+    let within = (place.offset_bytes() - start) as usize;
+    let (seal, generation) = (clusters.seal(), clusters.generation(place.cluster()));
+    let data = seal.open(read.get_mut(within..)?, place, generation)?;
+    let first = within + seal.bytes();
+    Some(first..first + data.len())
+}
+
 /// Reads one record by way of `buffer`, which is at least [`READ_BYTES_MIN`] long and aligned to
-/// [`BLOCK_BYTES`]: its data, and how many bytes were read.
+/// [`BLOCK_BYTES`]: its data, and how many bytes were read. What is not what was written is read from
+/// other copies, if there are any.
 ///
 /// # Errors
 /// [`ReadError::Io`] when the read failed, [`ReadError::Corrupt`] when the record is not the one
@@ -45,19 +70,36 @@ pub fn read<'b>(
     place: Place,
     buffer: &'b mut [u8],
 ) -> Result<(&'b [u8], usize), ReadError> {
+    let mut transfer = Transfer::default();
+    read_one(blocks, clusters, place, buffer, &mut transfer).map(|data| (data, transfer.bytes))
+}
+
+fn read_one<'b>(
+    blocks: &impl Blocks,
+    clusters: Clusters<'_>,
+    place: Place,
+    buffer: &'b mut [u8],
+    transfer: &mut Transfer,
+) -> Result<&'b [u8], ReadError> {
     debug_assert!((buffer.as_ptr() as usize).is_multiple_of(BLOCK_BYTES));
     let (start, end) = block_range(clusters, place);
-    let blocks_bytes = (end - start) as usize;
-    let buffer = &mut buffer[..blocks_bytes];
+    let buffer = &mut buffer[..(end - start) as usize];
+    transfer.add(buffer.len());
     blocks.read_at(start, buffer).map_err(ReadError::Io)?;
-    let record = &mut buffer[(place.offset_bytes() - start) as usize..];
-    let data = clusters.seal().open(record, place, clusters.generation(place.cluster()));
-    Ok((data.ok_or(ReadError::Corrupt)?, blocks_bytes))
+    let mut data = opened(clusters, place, start, buffer);
+    for copy in 0..COPIES_MAX {
+        if data.is_none() && blocks.read_copy_at(copy, start, buffer).is_ok() {
+            transfer.add(buffer.len());
+            data = opened(clusters, place, start, buffer);
+        }
+    }
+    data.map(|data| &buffer[data]).ok_or(ReadError::Corrupt)
 }
 
 /// Reads several records of one cluster, `places` ascending and none twice, and hands each to `each` with its
-/// index. Neighbours whose blocks fit `buffer` together come in one read; when that fails, each of
-/// them is read by itself, so that a bad block costs only the records that lie in it.
+/// index. Neighbours whose blocks fit `buffer` together come in one read; when that fails, or one of
+/// them is not what was written, each of those that are left is read by itself, so that a bad block
+/// costs only the records that lie in it.
 ///
 /// `buffer` is as for [`read()`]; the longer it is, the fewer the reads.
 pub fn read_run(
@@ -78,31 +120,29 @@ pub fn read_run(
         let fits = |place: &Place| block_range(clusters, *place).1 - start <= usable_bytes as u64;
         // The first always counts, so that a buffer too short is noticed by its index.
         let neighbours = 1 + places[first + 1..].iter().take_while(|place| fits(place)).count();
-        let group = &places[first..first + neighbours];
-        let blocks_bytes = (block_range(clusters, group[neighbours - 1]).1 - start) as usize;
+        let end = first + neighbours;
+        let blocks_bytes = (block_range(clusters, places[end - 1]).1 - start) as usize;
         let whole = &mut buffer[..blocks_bytes];
-        transfer.reads += 1;
-        transfer.bytes += blocks_bytes;
+        transfer.add(blocks_bytes);
         match blocks.read_at(start, whole) {
             Ok(()) => {
-                for (index, &place) in (first..).zip(group) {
-                    let record = &mut whole[(place.offset_bytes() - start) as usize..];
-                    let generation = clusters.generation(place.cluster());
-                    let data = clusters.seal().open(record, place, generation);
-                    each(index, data.ok_or(ReadError::Corrupt));
+                while first < end
+                    && let Some(data) = opened(clusters, places[first], start, whole)
+                {
+                    each(first, Ok(&whole[data]));
+                    first += 1;
                 }
             }
-            Err(errno) if neighbours == 1 => each(first, Err(ReadError::Io(errno))),
-            Err(_) => {
-                for (index, &place) in (first..).zip(group) {
-                    let (start, end) = block_range(clusters, place);
-                    transfer.reads += 1;
-                    transfer.bytes += (end - start) as usize;
-                    each(index, read(blocks, clusters, place, buffer).map(|(data, _)| data));
-                }
+            Err(errno) if neighbours == 1 => {
+                each(first, Err(ReadError::Io(errno)));
+                first = end;
             }
+            Err(_) => {}
         }
-        first += neighbours;
+        for (index, &place) in (first..end).zip(&places[first..end]) {
+            each(index, read_one(blocks, clusters, place, buffer, &mut transfer));
+        }
+        first = end;
     }
     transfer
 }

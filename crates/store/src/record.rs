@@ -34,7 +34,8 @@ impl Seal<'_> {
         (self.bytes() + len).next_multiple_of(GRAIN_BYTES)
     }
 
-    const fn bytes(&self) -> usize {
+    /// How long it is.
+    pub(crate) const fn bytes(&self) -> usize {
         match self {
             Seal::Checksum | Seal::Head(_) => CHECKSUM_BYTES,
             Seal::Cipher(_) => TAG_BYTES,

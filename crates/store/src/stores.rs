@@ -214,6 +214,11 @@ impl<B: Blocks> Blocks for Stores<'_, B> {
         part.blocks.read_at(at, data)
     }
 
+    fn read_copy_at(&self, copy: u32, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        let (_, part, at) = self.locate(offset_bytes).ok_or(EIO)?;
+        part.blocks.read_copy_at(copy, at, data)
+    }
+
     fn punch(&self, offset_bytes: u64, bytes: u64) {
         if let Some((_, part, at)) = self.locate(offset_bytes) {
             part.blocks.punch(at, bytes);

@@ -260,6 +260,78 @@ fn a_read_takes_the_blocks_of_the_record_and_no_more() {
     assert_eq!(transfer, Transfer { reads: 1, bytes: 4 * BLOCK_BYTES });
 }
 
+/// Two copies, the first of which is read unless another one is asked for.
+struct Twice([Memory; 2]);
+
+impl Blocks for Twice {
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
+        self.0.iter().try_for_each(|memory| memory.write_at(offset_bytes, data))
+    }
+    fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        self.0[0].read_at(offset_bytes, data)
+    }
+    fn read_copy_at(&self, copy: u32, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        self.0[1 - copy as usize].read_at(offset_bytes, data)
+    }
+    fn punch(&self, offset_bytes: u64, bytes: u64) {
+        self.0.iter().for_each(|memory| memory.punch(offset_bytes, bytes));
+    }
+}
+
+proptest! {
+    /// By way of all that can lie between the one who reads and the blocks.
+    #[test]
+    fn a_record_that_one_copy_has_comes_back(
+        lens in proptest::collection::vec(1usize..=4096, 1..50),
+        turned in prop::array::uniform2(proptest::collection::vec(any::<prop::sample::Index>(), 0..9)),
+        buffer_blocks in READ_BYTES_MIN / BLOCK_BYTES..=64,
+        encrypts: bool,
+        reads_around: bool,
+    ) {
+        let (words, mut buffer) = (words(1), Buffer::new(CLUSTER_BYTES));
+        let clusters = Clusters::new(&words).with_seal(seal(encrypts));
+        let twice = Twice([Memory::default(), Memory::default()]);
+        let stores = Stores::new(clusters, [(CLUSTER_BYTES as u64, twice)]);
+        let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
+        let places: Vec<_> = (0..).zip(&lens).map(|(at, &len)| batch.push(&content(at, len)).unwrap()).collect();
+        let end_bytes = batch.finish(&stores).unwrap();
+        let mut lost = [BTreeSet::new(), BTreeSet::new()];
+        let Twice(memories) = stores.blocks().next().unwrap();
+        for ((memory, turned), lost) in memories.iter().zip(&turned).zip(&mut lost) {
+            let whole = &mut buffer.get()[..end_bytes];
+            memory.read_at(0, whole).unwrap();
+            for index in turned {
+                let record = index.index(places.len());
+                if lost.insert(record) {
+                    whole[places[record].offset_bytes() as usize] ^= 1;
+                }
+            }
+            memory.write_at(0, whole).unwrap();
+        }
+        let (mut window, state) = (Buffer::new(CLUSTER_BYTES), Around::NEW);
+        let around = ReadAround::new(&stores, clusters, end_bytes as u64, window.get(), state);
+        let mut buffer = Buffer::new(buffer_blocks * BLOCK_BYTES);
+        let mut came = 0;
+        let each = |at: usize, found: Result<&[u8], ReadError>| {
+            let right = content(at as u64, lens[at]);
+            let is_lost = lost.iter().all(|lost| lost.contains(&at));
+            assert_eq!(found, if is_lost { Err(ReadError::Corrupt) } else { Ok(&right[..]) });
+            assert_eq!(at, came);
+            came += 1;
+        };
+        if reads_around {
+            read_run(&ReadBehind::new(&around, [None, None]), clusters, &places, buffer.get(), each);
+        } else {
+            read_run(&stores, clusters, &places, buffer.get(), each);
+        }
+        prop_assert_eq!(came, lens.len());
+        for (at, &place) in places.iter().enumerate() {
+            let is_lost = lost.iter().all(|lost| lost.contains(&at));
+            prop_assert_eq!(read(&stores, clusters, place, buffer.get()).is_err(), is_lost);
+        }
+    }
+}
+
 /// What a test does next.
 #[derive(Debug, Clone)]
 enum Step {

@@ -89,13 +89,18 @@ pub enum EventKind {
     /// A write to one of several stores failed, and another one took over. The value is the error
     /// number, the address the store's number, from 0.
     StoreFailed,
+    /// A server failed, and its mirror took or gave what it did not. The value is the error number.
+    ServerFailed,
+    /// A write to a server's mirror failed, and the server alone has what it did not take. The value is
+    /// the error number.
+    MirrorFailed,
     /// A program has a filter of system calls that stands in the pager's way, or process ids that
     /// others do not know it by: it runs without zpager.
     Sandboxed,
 }
 
 /// Every kind, in the order of their numbers.
-pub const EVENT_KINDS: [EventKind; 11] = [
+pub const EVENT_KINDS: [EventKind; 13] = [
     EventKind::StoreWriteFailed,
     EventKind::StoreFull,
     EventKind::BudgetExceeded,
@@ -106,6 +111,8 @@ pub const EVENT_KINDS: [EventKind; 11] = [
     EventKind::InvariantBroken,
     EventKind::Abandoned,
     EventKind::StoreFailed,
+    EventKind::ServerFailed,
+    EventKind::MirrorFailed,
     EventKind::Sandboxed,
 ];
 

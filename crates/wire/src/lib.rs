@@ -30,7 +30,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -90,6 +90,23 @@ impl StoreSettings {
     pub const NONE: Self = StoreSettings { limit_bytes: 0, start_bytes: 0, fd: -1, direct: 0 };
 }
 
+/// One of a run's stores that is on a server.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct ServerSettings {
+    /// What has a second copy of everything that it has, if there is such a thing.
+    pub mirror: StoreSettings,
+    /// The supervisor's descriptor of the [`Remote`] store's mapping, or -1: there is no such server.
+    pub fd: i32,
+    /// How many stores of all kinds are filled before it.
+    pub place: u32,
+}
+
+impl ServerSettings {
+    /// There is no such server.
+    pub const NONE: Self = ServerSettings { mirror: StoreSettings::NONE, fd: -1, place: 0 };
+}
+
 /// The key of an encrypted store. Shown to nobody.
 #[repr(transparent)]
 #[derive(Clone, Copy, Default)]
@@ -110,18 +127,15 @@ pub struct Settings {
     /// How many bytes all stores may hold in whole clusters, as the store crate counts them; 0
     /// without a store.
     pub store_limit_bytes: u64,
-    /// The stores, the one that is filled first before the others.
+    /// The stores that are files and devices, the one that is filled first before the others.
     pub stores: [StoreSettings; STORES_MAX],
+    /// Those of them that are on servers, in the same order.
+    pub servers: [ServerSettings; STORES_MAX],
     /// The design and its parameters, as the policy crate writes them.
     pub design: [u64; DESIGN_WORDS],
     /// Process id of the supervising command; the stores and the cluster map are
     /// reached through its descriptors, `/proc/PID/fd/N`.
     pub supervisor_pid: i32,
-    /// The supervisor's descriptor of the [`Remote`] store's mapping, or -1.
-    pub remote_fd: i32,
-    /// How many of the stores are filled before that one; -1 where it stands alone, and a store beside
-    /// it has a second copy of everything.
-    pub remote_place: i32,
     /// The supervisor's descriptor of the cluster map, and the processes' references behind it, or -1.
     pub clusters_fd: i32,
     /// The supervisor's descriptor of the agent's own shared object.
@@ -153,10 +167,9 @@ impl Settings {
         budget_bytes: 0,
         store_limit_bytes: 0,
         stores: [StoreSettings::NONE; STORES_MAX],
+        servers: [ServerSettings::NONE; STORES_MAX],
         design: [0; DESIGN_WORDS],
         supervisor_pid: 0,
-        remote_fd: -1,
-        remote_place: -1,
         clusters_fd: -1,
         agent_fd: -1,
         ring_fd: -1,
@@ -169,9 +182,14 @@ impl Settings {
         store_key: StoreKey([0; 32]),
     };
 
-    /// The stores that there are.
+    /// The files and devices that there are.
     pub fn stores(&self) -> impl Iterator<Item = &StoreSettings> {
         self.stores.iter().filter(|store| store.fd >= 0)
+    }
+
+    /// The servers that there are.
+    pub fn servers(&self) -> impl Iterator<Item = &ServerSettings> {
+        self.servers.iter().filter(|server| server.fd >= 0)
     }
 }
 

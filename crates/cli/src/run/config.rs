@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use zpager_codec::CodecId;
 use zpager_policy::{Design, DesignId, Settings, StoreCodec};
-use zpager_remote::{Server, is_address};
+use zpager_remote::Server;
 
 use super::program::Program;
 use super::stats_file;
@@ -114,12 +114,8 @@ impl Configuration {
     ) -> Result<Self, Failure> {
         let memory = check_memory(&arguments.memory)?;
         let design = check_design(&arguments.design)?;
-        let server = server_address(&arguments, environment);
-        let mut store = match &server {
-            Some(address) => StoreChoice::Server(check_server(address, &arguments)?),
-            None => choose_store(arguments.store.clone(), environment)?,
-        };
-        let has_server = server.is_some() || check_row(&mut store, &arguments)?;
+        let mut store = choose_store(arguments.store.clone(), environment)?;
+        let has_server = check_row(&mut store, &arguments)?;
         check_threshold(&arguments.design, !matches!(store, StoreChoice::None))?;
         let check_store_size = |text: &str| choice::check_limit("--store-size", text);
         let store_limit_bytes =
@@ -242,13 +238,6 @@ pub(crate) fn check_pool(settings: &Settings, budget_bytes: u64) -> Result<(), F
     )))
 }
 
-/// The address of a server, if that is what pages go to.
-fn server_address(arguments: &RunArguments, environment: &Environment) -> Option<String> {
-    let flag = arguments.store.as_ref().map(|name| name.as_os_str());
-    let named = flag.or(environment.store.as_deref())?.to_str()?;
-    (is_address(named) && !named.contains(',')).then(|| named.to_owned())
-}
-
 fn check_server(address: &str, arguments: &RunArguments) -> Result<ServerChoice, Failure> {
     Server::at(address).map_err(|reason| Failure::own(format!("--store: {reason}")))?;
     if arguments.store_plain && arguments.store_encrypt {
@@ -267,24 +256,22 @@ fn check_server(address: &str, arguments: &RunArguments) -> Result<ServerChoice,
     })
 }
 
-/// Finds the server among the stores in a row, and takes it in; whether there is one.
+/// Finds the servers among the stores, and takes them in; whether there are any.
 ///
 /// # Errors
-/// It is none, or something is said of it that makes no sense.
+/// One is none, or something is said of it that makes no sense.
 fn check_row(store: &mut StoreChoice, arguments: &RunArguments) -> Result<bool, Failure> {
     let row = if let StoreChoice::Named(row) = store { &mut row[..] } else { &mut [] };
-    let Some(wanted) = row.iter_mut().find(|wanted| wanted.address().is_some()) else {
-        return check_no_server(arguments).map(|()| false);
-    };
-    if arguments.store_mirror.is_some() {
-        return Err(Failure::own(
-            "--store-mirror is a second copy of what a server keeps that stands alone: leave it \
-             out, or give the server alone",
-        ));
+    let mut has_server = false;
+    for wanted in row {
+        let Some(address) = wanted.address() else { continue };
+        wanted.server = Some(check_server(address, arguments)?);
+        has_server = true;
     }
-    let address = wanted.address().unwrap_or_default().to_owned();
-    wanted.server = Some(check_server(&address, arguments)?);
-    Ok(true)
+    match has_server {
+        true => Ok(true),
+        false => check_no_server(arguments).map(|()| false),
+    }
 }
 
 /// Refuses what says something about a server where there is none.
@@ -297,10 +284,10 @@ fn check_no_server(arguments: &RunArguments) -> Result<(), Failure> {
     } else {
         return Ok(());
     };
-    Err(Failure::own(format!("{why}: give --store redis://HOST alone, or leave it out")))
+    Err(Failure::own(format!("{why}: give --store redis://HOST, or leave it out")))
 }
 
-/// Where spilled pages go by the flag, or else by the environment, where that is no server.
+/// Where spilled pages go by the flag, or else by the environment.
 ///
 /// # Errors
 /// What they say makes no sense.
@@ -370,9 +357,11 @@ mod tests {
             ("zpager run --store /tmp --store-mirror /tmp true", 125, "redis://HOST"),
             ("zpager run --store /tmp --store-plain true", 125, "redis://HOST"),
             ("zpager run --store redis://h --store-plain --store-encrypt true", 125, "one of them"),
-            ("zpager run --store redis://h,/tmp --store-mirror /m true", 125, "alone"),
+            ("zpager run --store none --store-mirror /m true", 125, "redis://HOST"),
+            ("zpager run --store /tmp,/var/tmp --store-mirror /m true", 125, "redis://HOST"),
             ("zpager run --store /tmp,valkey://h/x:prio=2 true", 125, "redis://HOST"),
-            ("zpager run --store redis://h,redis+unix:///s true", 125, "more than one server"),
+            ("zpager run --store redis://h,/tmp,redis://h:prio=1 true", 125, "twice"),
+            ("zpager run --store redis://h,redis://:secret@h/x true", 125, "redis://HOST"),
             ("zpager run --store redis://h,/tmp --store-timeout 0 true", 125, "0.1 to 3600"),
             ("zpager run --memory 64M", 125, "program"),
             ("zpager run /nowhere/program", 127, "/nowhere/program"),
@@ -443,29 +432,27 @@ mod tests {
             let found = Configuration::check(arguments, &environment).expect("sound");
             (found.store, found.store_encrypt)
         };
-        let server = |mirror: Option<&str>, patience_ms| {
-            StoreChoice::Server(ServerChoice {
+        let server = |priority, mirror: Option<&str>, patience_ms| {
+            let choice = ServerChoice {
                 address: "redis://h/2".into(),
                 mirror: mirror.map(PathBuf::from),
                 patience: Duration::from_millis(patience_ms),
-            })
+            };
+            Wanted { priority, server: Some(choice), ..Wanted::plain("redis://h/2") }
         };
-        assert_eq!(chosen("", "redis://h/2"), (server(None, 10_000), true));
+        let alone = |mirror, patience_ms| StoreChoice::Named(vec![server(0, mirror, patience_ms)]);
+        assert_eq!(chosen("", "redis://h/2"), (alone(None, 10_000), true));
         assert_eq!(
             chosen("--store redis://h/2 --store-encrypt", "/b"),
-            (server(None, 10_000), true)
+            (alone(None, 10_000), true)
         );
         let flags = "--store-mirror /m --store-timeout 0.5 --store-plain";
-        assert_eq!(chosen(flags, "redis://h/2"), (server(Some("/m"), 500), false));
+        assert_eq!(chosen(flags, "redis://h/2"), (alone(Some("/m"), 500), false));
         let directory = StoreChoice::Named(vec![Wanted::plain("/b")]);
-        let StoreChoice::Server(alone) = server(None, 500) else { panic!("no server") };
-        let both = StoreChoice::Named(vec![
-            Wanted { priority: 1, server: Some(alone), ..Wanted::plain("redis://h/2") },
-            Wanted::plain("/b"),
-        ]);
+        let both = |mirror| StoreChoice::Named(vec![server(1, mirror, 500), Wanted::plain("/b")]);
         let line = "/b,redis://h/2:prio=1";
-        assert_eq!(chosen("--store-timeout 0.5", line), (both.clone(), true));
-        assert_eq!(chosen("--store-timeout 0.5 --store-plain", line), (both, false));
+        assert_eq!(chosen("--store-timeout 0.5", line), (both(None), true));
+        assert_eq!(chosen(flags, line), (both(Some("/m")), false));
         assert_eq!(chosen("", "/b"), (directory.clone(), false));
         assert_eq!(chosen("--store-encrypt", "/b"), (directory, true));
     }

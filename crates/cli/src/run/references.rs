@@ -9,8 +9,7 @@ use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters, Errno, References, Stores};
 
-use super::remote::RemoteStore;
-use super::stores::{OpenStore, OpenStores};
+use super::stores::{OpenServer, OpenStore, OpenStores};
 
 impl OpenStores {
     /// Gives back what the process in slot `process` has noted; only forgets it where another
@@ -40,24 +39,14 @@ impl OpenStores {
             true => references.forget(),
             false => {
                 let clusters = Clusters::new(clusters);
-                match (&self.remote, self.place) {
-                    (Some(remote), None) => {
-                        let mirror = self.row.first().map(Holes);
-                        references.give_back(clusters, &Worthless { remote, mirror });
-                    }
-                    (remote, place) => {
-                        let files = self
-                            .row
-                            .iter()
-                            .map(|store| (store.limit_bytes, OneOfRow::File(Holes(store))));
-                        let mut row: Vec<_> = files.collect();
-                        if let (Some(remote), Some(place)) = (remote, place) {
-                            let worthless = Worthless { remote, mirror: None };
-                            row.insert(place, (remote.limit_bytes(), OneOfRow::Server(worthless)));
-                        }
-                        references.give_back(clusters, &Stores::new(clusters, row));
-                    }
+                let files = self.row.iter();
+                let mut row: Vec<_> =
+                    files.map(|store| (store.limit_bytes, OneOfRow::File(Holes(store)))).collect();
+                for server in &self.servers {
+                    let limit_bytes = server.remote.limit_bytes();
+                    row.insert(server.place, (limit_bytes, OneOfRow::Server(Worthless(server))));
                 }
+                references.give_back(clusters, &Stores::new(clusters, row));
             }
         }
     }
@@ -82,10 +71,7 @@ impl Blocks for Holes<'_> {
 }
 
 /// A server's memory and its mirror in the same way.
-struct Worthless<'a> {
-    remote: &'a RemoteStore,
-    mirror: Option<Holes<'a>>,
-}
+struct Worthless<'a>(&'a OpenServer);
 
 impl Blocks for Worthless<'_> {
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
@@ -95,9 +81,9 @@ impl Blocks for Worthless<'_> {
         Err(Errno(libc::EBADF))
     }
     fn punch(&self, offset_bytes: u64, bytes: u64) {
-        self.remote.requests().discard((offset_bytes / CLUSTER_BYTES as u64) as u32);
-        if let Some(mirror) = &self.mirror {
-            mirror.punch(offset_bytes, bytes);
+        self.0.remote.requests().discard((offset_bytes / CLUSTER_BYTES as u64) as u32);
+        if let Some(mirror) = &self.0.mirror {
+            Holes(mirror).punch(offset_bytes, bytes);
         }
     }
 }

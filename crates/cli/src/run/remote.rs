@@ -207,10 +207,14 @@ impl Helper {
         self.child.id().cast_signed()
     }
 
-    /// Tells the helper that the run is over and waits until it has removed the run's keys; does not
-    /// wait where processes of the run go on and need it.
-    pub(crate) fn end(&mut self, control: &SharedControl) {
+    /// Tells the helper that the run is over.
+    pub(crate) fn tell_of_end(&mut self) {
         drop(self.child.stdin.take());
+    }
+
+    /// Waits until it has removed the run's keys; does not wait where processes of the run go on and
+    /// need it.
+    pub(crate) fn wait_for_end(&self, control: &SharedControl) {
         let deadline = Instant::now() + END_TIME;
         while !is_used(control) && Instant::now() < deadline {
             // By its id, as it may have been waited for already.

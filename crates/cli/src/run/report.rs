@@ -110,7 +110,7 @@ struct Faults {
     clean: u64,
 }
 
-/// What the store did; `remote_` is of a server alone.
+/// What the store did; `remote_` is of the servers alone.
 #[derive(Debug, Serialize)]
 struct Store {
     page_bytes: u64,
@@ -139,15 +139,16 @@ struct Store {
 impl Statistics {
     fn gather(
         control: &Control,
-        remote: Option<&RemoteCounts>,
+        remotes: &[&RemoteCounts],
         budget: &Budget,
         codec: &'static str,
         ended: &Ended,
     ) -> Self {
         let Control { usage, counters, .. } = control;
         let value = |cell: &AtomicU64| cell.load(Relaxed);
-        let none = RemoteCounts::default();
-        let remote = remote.unwrap_or(&none);
+        let sum = |count: fn(&RemoteCounts) -> &AtomicU64| -> u64 {
+            remotes.iter().map(|counts| value(count(counts))).sum()
+        };
         Statistics {
             budget_bytes: budget.bytes,
             peak_bytes: value(&usage.peak_bytes),
@@ -189,14 +190,14 @@ impl Statistics {
                     value(&usage.peak_stored_pages),
                     value(&counters.store_file_bytes),
                 ),
-                remote_written_bytes: value(&remote.written_bytes),
-                remote_read_bytes: value(&remote.read_bytes),
-                remote_writes: value(&remote.writes),
-                remote_reads: value(&remote.reads),
-                remote_peak_bytes: value(&remote.peak_bytes),
-                remote_failures: value(&remote.failures),
-                remote_reconnects: value(&remote.reconnects),
-                remote_lost_clusters: value(&remote.lost_clusters),
+                remote_written_bytes: sum(|counts| &counts.written_bytes),
+                remote_read_bytes: sum(|counts| &counts.read_bytes),
+                remote_writes: sum(|counts| &counts.writes),
+                remote_reads: sum(|counts| &counts.reads),
+                remote_peak_bytes: sum(|counts| &counts.peak_bytes),
+                remote_failures: sum(|counts| &counts.failures),
+                remote_reconnects: sum(|counts| &counts.reconnects),
+                remote_lost_clusters: sum(|counts| &counts.lost_clusters),
             },
             codec,
             exit: ended.exit,
@@ -247,8 +248,8 @@ pub(crate) fn finish(
     ended: &Ended,
 ) -> Result<(), Failure> {
     let codec = configuration.design.codec().name();
-    let remote = session.remote().map(RemoteStore::counts);
-    let statistics = Statistics::gather(&session.control, remote, &session.budget, codec, ended);
+    let remotes: Vec<_> = session.remotes().map(RemoteStore::counts).collect();
+    let statistics = Statistics::gather(&session.control, &remotes, &session.budget, codec, ended);
     if !configuration.quiet {
         eprintln!("zpager: {}", statistics.summary(&session.budget));
     }
@@ -283,7 +284,7 @@ mod tests {
         }
         let elapsed = Duration::from_millis(3200);
         let ended = Ended { exit, elapsed, peak_unmanaged_bytes: 5 << 20, pool };
-        Statistics::gather(&control, None, &budget(Source::Asked), "lz4", &ended)
+        Statistics::gather(&control, &[], &budget(Source::Asked), "lz4", &ended)
     }
 
     fn budget(source: Source) -> Budget {

@@ -12,10 +12,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use libc::pid_t;
 use rustix::process::Signal;
 use rustix::rand::GetRandomFlags;
 use zpager_sys::process::Confinement;
-use zpager_wire::{CONTROL_VARIABLE, STORES_MAX, Settings, StoreKey, StoreSettings};
+use zpager_wire::{
+    CONTROL_VARIABLE, STORES_MAX, ServerSettings, Settings, StoreKey, StoreSettings,
+};
 
 use super::budget::{self, Budget};
 use super::config::{Configuration, check_pool};
@@ -42,8 +45,8 @@ pub(crate) struct Session {
     pub(crate) budget: Budget,
     /// The stores, if there are any. The agents open them through this process.
     pub(crate) stores: Option<OpenStores>,
-    /// The process that speaks to the store's server, if there is one.
-    pub(crate) helper: Option<Helper>,
+    /// The processes that speak to the servers, in their order.
+    pub(crate) helpers: Vec<Helper>,
     /// The agent's shared object.
     pub(crate) agent: OwnedFd,
 }
@@ -63,16 +66,16 @@ impl Session {
         let stores = stores::open(&configuration.store, configuration.store_limit_bytes, notices)?;
         let agent = image::unpack()?;
         let from_start = has_to_manage_from_start(configuration, &budget, notices);
-        let remote = stores.as_ref().and_then(|stores| stores.remote.as_ref());
         let confinement = Confinement::own();
         let control = SharedControl::new(Settings {
             budget_bytes: budget.bytes,
             store_limit_bytes: stores.as_ref().map_or(0, |stores| stores.limit_bytes),
             stores: stores.as_ref().map_or([StoreSettings::NONE; STORES_MAX], OpenStores::settings),
+            servers: stores
+                .as_ref()
+                .map_or([ServerSettings::NONE; STORES_MAX], OpenStores::server_settings),
             design: configuration.design.to_words(),
             supervisor_pid: std::process::id().cast_signed(),
-            remote_fd: remote.map_or(-1, AsRawFd::as_raw_fd),
-            remote_place: stores.as_ref().map_or(-1, OpenStores::remote_place),
             clusters_fd: stores.as_ref().map_or(-1, |stores| stores.clusters.as_raw_fd()),
             agent_fd: agent.as_raw_fd(),
             ring_fd: ring.map_or(-1, |ring| ring.as_raw_fd()),
@@ -84,27 +87,28 @@ impl Session {
             store_encrypt: configuration.store_encrypt.into(),
             store_key: if configuration.store_encrypt { make_key()? } else { StoreKey::default() },
         })?;
-        let helper = remote.map(|remote| Helper::start(remote, &control)).transpose()?;
-        Ok(Session { control, budget, stores, helper, agent })
+        let servers = stores.iter().flat_map(|stores| &stores.servers);
+        let helpers = servers.map(|server| Helper::start(&server.remote, &control));
+        let helpers = helpers.collect::<Result<_, _>>()?;
+        Ok(Session { control, budget, stores, helpers, agent })
     }
 
-    /// The server's memory, if that is the store or one of them.
-    pub(crate) fn remote(&self) -> Option<&RemoteStore> {
-        self.stores.as_ref().and_then(|stores| stores.remote.as_ref())
+    /// The memory of each server.
+    pub(crate) fn remotes(&self) -> impl Iterator<Item = &RemoteStore> {
+        self.stores.iter().flat_map(|stores| &stores.servers).map(|server| &server.remote)
     }
 
-    /// The helper has ended: nobody is to wait for it.
-    pub(crate) fn close_remote(&self) {
-        if let Some(remote) = self.remote() {
-            remote.requests().close();
-        }
+    /// Has nobody wait for the helper that was this process and has ended; whether there was one.
+    pub(crate) fn close_remote(&self, helper: pid_t) -> bool {
+        let ended = self.helpers.iter().position(|it| it.pid() == helper);
+        let remote = ended.and_then(|at| self.remotes().nth(at));
+        remote.inspect(|remote| remote.requests().close()).is_some()
     }
 
     /// The run is over: has nothing of it be left on a server.
     pub(crate) fn end(&mut self) {
-        if let Some(helper) = &mut self.helper {
-            helper.end(&self.control);
-        }
+        self.helpers.iter_mut().for_each(Helper::tell_of_end);
+        self.helpers.iter().for_each(|helper| helper.wait_for_end(&self.control));
     }
 
     /// The program's command, ready to be started with the agent in it.

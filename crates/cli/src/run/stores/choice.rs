@@ -21,8 +21,6 @@ pub(crate) enum StoreChoice {
     None,
     /// To these, the first of which is filled before the others.
     Named(Vec<Wanted>),
-    /// To this server alone.
-    Server(ServerChoice),
     /// To the first of these directories that is on a disk and can be written.
     FirstOf(Vec<PathBuf>),
 }
@@ -63,8 +61,8 @@ impl Wanted {
     }
 }
 
-/// Takes apart what `--store` says, if that is no server alone. A name that exists is one store,
-/// whatever is in it.
+/// Takes apart what `--store` says. A name that exists is one store, whatever is in it, and so is an
+/// address without a comma.
 ///
 /// # Errors
 /// One line about the first that makes no sense.
@@ -72,16 +70,13 @@ pub(crate) fn parse(text: &Path) -> Result<StoreChoice, Failure> {
     if text.as_os_str() == "none" {
         return Ok(StoreChoice::None);
     }
-    if text.exists() {
-        return Ok(StoreChoice::Named(vec![Wanted::plain(text)]));
+    let alone = Wanted::plain(text);
+    let is_one_address = alone.address().is_some_and(|address| !address.contains(','));
+    if is_one_address || text.exists() {
+        return Ok(StoreChoice::Named(vec![alone]));
     }
     let items = text.as_os_str().as_bytes().split(|byte| *byte == b',');
     let mut wanted = items.map(parse_one).collect::<Result<Vec<_>, _>>()?;
-    if wanted.iter().filter(|wanted| wanted.address().is_some()).count() > 1 {
-        return Err(Failure::own(
-            "--store: more than one server: give one of them, and directories or block devices",
-        ));
-    }
     if wanted.len() > STORES_MAX {
         return Err(Failure::own(format!(
             "--store: {} stores are too many: give at most {STORES_MAX}",
@@ -89,12 +84,11 @@ pub(crate) fn parse(text: &Path) -> Result<StoreChoice, Failure> {
         )));
     }
     for (index, store) in wanted.iter().enumerate() {
-        let shown = store.name.display();
         if store.name.as_os_str() == "none" {
             return Err(Failure::own("--store none: give it alone, or leave it out".to_owned()));
         }
-        if store.address().is_none() && wanted[..index].iter().any(|other| other.name == store.name)
-        {
+        if wanted[..index].iter().any(|other| other.name == store.name) {
+            let shown = shown(store.name.as_os_str().as_bytes());
             return Err(Failure::own(format!("--store {shown}: named twice: give it once")));
         }
     }
@@ -194,6 +188,7 @@ mod tests {
             named("/n,redis://:p@h:7000/2:prio=1:size=1G"),
             [store("redis://:p@h:7000/2", 1, Some(1 << 30)), store("/n", 0, None)]
         );
+        assert_eq!(named("redis://:p:size=9@h"), [store("redis://:p:size=9@h", 0, None)]);
         assert_eq!(named("/n:x:prio=1"), [store("/n:x", 1, None)]);
         assert_eq!(named("/n:prior=1"), [store("/n:prior=1", 0, None)]);
         assert_eq!(parse(Path::new("none")), Ok(StoreChoice::None));
@@ -221,7 +216,7 @@ mod tests {
             ("/n:size=big", "256M"),
             ("/n:size=4K", "too small"),
             ("/n/a,none", "alone"),
-            ("redis://:secret@h,/n,unix:///s", "more than one server"),
+            ("redis://:secret@h,/n,redis://:secret@h:prio=1", "SERVER: named twice"),
             ("/n/a,redis://:secret@h:prio=high", "32767"),
             ("redis://:secret@h:size=4K,/n", "too small"),
             ("/n/a,/n/b,/n/a:prio=3", "twice"),

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::Resource;
 use zpager_store::BLOCK_BYTES;
 
-use super::{OpenStore, refusal};
+use super::OpenStore;
 use crate::failure::Failure;
 use crate::run::report::Notices;
 
@@ -85,46 +85,52 @@ pub(super) fn open(
     limit_bytes: Option<u64>,
     notices: &mut Notices,
 ) -> Result<OpenStore, Failure> {
-    let store = open_in(directory, limit_bytes);
-    match (whereabouts(directory), store) {
-        (Whereabouts::Network, _) => Err(refusal(
-            directory,
-            "on a network file system, whose server may fail or need memory itself: give a \
-             directory on a disk of this machine, or --store none",
-        )),
-        (Whereabouts::Kernel, Err(_)) => Err(refusal(
-            directory,
-            "a file system of the kernel's own, which takes no files: give a directory on a disk, \
-             such as /var/tmp, or --store none",
-        )),
-        (_, Err(error)) => Err(refusal(
-            directory,
-            &format!("{error}: give a directory that can be written, or --store none"),
-        )),
-        (whereabouts, Ok(store)) => {
-            if whereabouts == Whereabouts::Ram {
-                notices.warn(&format!(
-                    "--store {}: a tmpfs: spilled pages stay in RAM and are not counted in the \
-                     budget; a directory on a disk frees it",
-                    directory.display()
-                ));
-            }
-            Ok(store)
-        }
-    }
+    open_for("--store", "--store none", directory, limit_bytes, notices)
 }
 
 /// Makes the file of the second copy of what a server keeps.
 ///
 /// # Errors
 /// The directory cannot be used.
-pub(super) fn open_mirror(directory: &Path, limit_bytes: u64) -> Result<OpenStore, Failure> {
-    open_in(directory, Some(limit_bytes)).map_err(|error| {
-        let shown = directory.display();
-        Failure::own(format!(
-            "--store-mirror {shown}: {error}: give a directory that can be written"
-        ))
-    })
+pub(super) fn open_mirror(
+    directory: &Path,
+    limit_bytes: u64,
+    notices: &mut Notices,
+) -> Result<OpenStore, Failure> {
+    open_for("--store-mirror", "leave it out", directory, Some(limit_bytes), notices)
+}
+
+/// The same for what `flag` names; `otherwise` is what to do where there is no such directory.
+fn open_for(
+    flag: &str,
+    otherwise: &str,
+    directory: &Path,
+    limit_bytes: Option<u64>,
+    notices: &mut Notices,
+) -> Result<OpenStore, Failure> {
+    let shown = directory.display();
+    let refused = |why: &str| Err(Failure::own(format!("{flag} {shown}: {why}, or {otherwise}")));
+    let store = open_in(directory, limit_bytes);
+    match (whereabouts(directory), store) {
+        (Whereabouts::Network, _) => refused(
+            "on a network file system, whose server may fail or need memory itself: give a \
+             directory on a disk of this machine",
+        ),
+        (Whereabouts::Kernel, Err(_)) => refused(
+            "a file system of the kernel's own, which takes no files: give a directory on a disk, \
+             such as /var/tmp",
+        ),
+        (_, Err(error)) => refused(&format!("{error}: give a directory that can be written")),
+        (whereabouts, Ok(store)) => {
+            if whereabouts == Whereabouts::Ram {
+                notices.warn(&format!(
+                    "{flag} {shown}: a tmpfs: spilled pages stay in RAM and are not counted in the \
+                     budget; a directory on a disk frees it"
+                ));
+            }
+            Ok(store)
+        }
+    }
 }
 
 /// Takes the first directory on a disk in which a file can be made.

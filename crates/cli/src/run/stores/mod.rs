@@ -1,8 +1,8 @@
 //! The stores of a run: opened and checked before the program starts, in the order in which they
 //! are filled, with the map of all their clusters, and behind it the processes' references.
 //!
-//! Each kind of store is a module that opens one: [`mod@file`], [`device`] and [`remote`], which is one
-//! of a row or stands alone.
+//! Each kind of store is a module that opens one: [`mod@file`], [`device`] and [`remote`], of which a
+//! file may have a second copy.
 
 pub(crate) mod choice;
 pub(crate) mod device;
@@ -16,7 +16,7 @@ use rustix::fs::{FileType, MemfdFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
 use zpager_store::{Clusters, References, row_bytes};
-use zpager_wire::{MAX_PROCESSES, STORES_MAX, StoreSettings};
+use zpager_wire::{MAX_PROCESSES, STORES_MAX, ServerSettings, StoreSettings};
 
 use self::choice::{ServerChoice, StoreChoice, Wanted};
 use super::config::MIN_STORE_BYTES;
@@ -32,13 +32,10 @@ const NO_MAP: &str = "cannot make the map of the store's clusters";
 /// The stores of a run.
 #[derive(Debug)]
 pub(crate) struct OpenStores {
-    /// Each file and device, the one that is filled first before the others; with a server that stands
-    /// alone its mirror, if there is one.
+    /// Each file and device, the one that is filled first before the others.
     pub(crate) row: Vec<OpenStore>,
-    /// The server's memory.
-    pub(crate) remote: Option<RemoteStore>,
-    /// How many of the row are filled before that, where it does not stand alone.
-    pub(crate) place: Option<usize>,
+    /// Each server, in the same order.
+    pub(crate) servers: Vec<OpenServer>,
     /// What they know of their clusters ([`Clusters`]) and of who holds them ([`References`]), shared
     /// by the agents.
     pub(crate) clusters: OwnedFd,
@@ -57,6 +54,17 @@ pub(crate) struct OpenStore {
     pub(crate) start_bytes: u64,
     /// Whether offsets, lengths and buffers have to be multiples of 4096.
     pub(crate) direct: bool,
+}
+
+/// A server among the stores.
+#[derive(Debug)]
+pub(crate) struct OpenServer {
+    /// Its memory.
+    pub(crate) remote: RemoteStore,
+    /// The file of the second copy, where one is wanted.
+    pub(crate) mirror: Option<OpenStore>,
+    /// How many stores of all kinds are filled before it.
+    pub(crate) place: usize,
 }
 
 /// What a store is made of.
@@ -108,9 +116,6 @@ pub(crate) fn open(
     let row = match choice {
         StoreChoice::None => Vec::new(),
         StoreChoice::Named(wanted) => return open_row(wanted, limit_bytes, notices).map(Some),
-        StoreChoice::Server(server) => {
-            return open_remote(server, limit_bytes, notices).map(Some);
-        }
         StoreChoice::FirstOf(directories) => {
             file::open_first(directories, limit_bytes, notices).into_iter().collect()
         }
@@ -118,52 +123,38 @@ pub(crate) fn open(
     if row.is_empty() {
         return Ok(None);
     }
-    let limit_bytes = row_bytes(row.iter().map(|store| store.limit_bytes));
-    OpenStores::of(row, None, limit_bytes).map(Some)
+    OpenStores::of(row, Vec::new()).map(Some)
 }
 
-/// Opens what the user named, of which one may be a server.
+/// Opens what the user named.
 fn open_row(
     all: &[Wanted],
     limit_bytes: Option<u64>,
     notices: &mut Notices,
 ) -> Result<OpenStores, Failure> {
-    let (mut row, mut remote, mut place) = (Vec::new(), None, None);
-    for wanted in all {
+    let (mut row, mut servers) = (Vec::new(), Vec::new());
+    for (place, wanted) in all.iter().enumerate() {
         let limit_bytes = wanted.limit_bytes.or(limit_bytes);
         match &wanted.server {
-            Some(server) => {
-                let offer = remote::ask(server, limit_bytes, file::MAX_DEFAULT_BYTES, notices)?;
-                (remote, place) = (Some(RemoteStore::new(offer)?), Some(row.len()));
-            }
+            Some(choice) => servers.push(open_server(choice, place, limit_bytes, notices)?),
             None => row.push(open_one(wanted, limit_bytes, notices)?),
         }
     }
-    let limits_bytes = row.iter().map(|store| store.limit_bytes);
-    let limits_bytes = limits_bytes.chain(remote.as_ref().map(RemoteStore::limit_bytes));
-    let limit_bytes = row_bytes(limits_bytes);
-    let has_server = remote.is_some();
-    let stores = OpenStores { place, ..OpenStores::of(row, remote, limit_bytes)? };
-    if has_server {
-        references::keep_none(&stores.clusters, limit_bytes).or_fail(NO_MAP)?;
-    }
-    Ok(stores)
+    OpenStores::of(row, servers)
 }
 
 /// Makes what leads to a server, and the file of the second copy.
-fn open_remote(
+fn open_server(
     choice: &ServerChoice,
+    place: usize,
     limit_bytes: Option<u64>,
     notices: &mut Notices,
-) -> Result<OpenStores, Failure> {
+) -> Result<OpenServer, Failure> {
     let offer = remote::ask(choice, limit_bytes, file::MAX_DEFAULT_BYTES, notices)?;
-    let limit_bytes = row_bytes([offer.limit_bytes]);
-    let mirror = choice.mirror.as_deref();
-    let mirror = mirror.map(|directory| file::open_mirror(directory, limit_bytes)).transpose()?;
     let remote = RemoteStore::new(offer)?;
-    let stores = OpenStores::of(mirror.into_iter().collect(), Some(remote), limit_bytes)?;
-    references::keep_none(&stores.clusters, limit_bytes).or_fail(NO_MAP)?;
-    Ok(stores)
+    let open_mirror = |directory| file::open_mirror(directory, remote.limit_bytes(), notices);
+    let mirror = choice.mirror.as_deref().map(open_mirror).transpose()?;
+    Ok(OpenServer { remote, mirror, place })
 }
 
 fn open_one(
@@ -184,34 +175,51 @@ fn open_one(
 }
 
 impl OpenStores {
-    fn of(
-        row: Vec<OpenStore>,
-        remote: Option<RemoteStore>,
-        limit_bytes: u64,
-    ) -> Result<Self, Failure> {
+    fn of(row: Vec<OpenStore>, servers: Vec<OpenServer>) -> Result<Self, Failure> {
+        let servers_bytes = servers.iter().map(|server| server.remote.limit_bytes());
+        let limits_bytes = row.iter().map(|store| store.limit_bytes).chain(servers_bytes);
+        let limit_bytes = row_bytes(limits_bytes);
         let clusters = rustix::fs::memfd_create("zpager-clusters", MemfdFlags::CLOEXEC);
         let clusters = clusters.or_fail(NO_MAP)?;
         rustix::fs::ftruncate(&clusters, map_bytes(limit_bytes)).or_fail(NO_MAP)?;
-        Ok(OpenStores { row, remote, place: None, clusters, limit_bytes })
+        if !servers.is_empty() {
+            references::keep_none(&clusters, limit_bytes).or_fail(NO_MAP)?;
+        }
+        Ok(OpenStores { row, servers, clusters, limit_bytes })
     }
 
-    /// How many of the row are filled before the server; -1 where it stands alone, or there is none.
-    pub(crate) fn remote_place(&self) -> i32 {
-        self.place.map_or(-1, |place| place as i32)
-    }
-
-    /// What the agents have to know of each.
-    pub(crate) fn settings(&self) -> [StoreSettings; STORES_MAX] {
-        let mut settings = [StoreSettings::NONE; STORES_MAX];
-        for (settings, store) in settings.iter_mut().zip(&self.row) {
-            *settings = StoreSettings {
-                limit_bytes: store.limit_bytes,
-                start_bytes: store.start_bytes,
-                fd: store.file.as_raw_fd(),
-                direct: store.direct.into(),
+    /// What the agents have to know of each server.
+    pub(crate) fn server_settings(&self) -> [ServerSettings; STORES_MAX] {
+        let mut settings = [ServerSettings::NONE; STORES_MAX];
+        for (settings, server) in settings.iter_mut().zip(&self.servers) {
+            *settings = ServerSettings {
+                mirror: server.mirror.as_ref().map_or(StoreSettings::NONE, OpenStore::settings),
+                fd: server.remote.as_raw_fd(),
+                place: server.place as u32,
             };
         }
         settings
+    }
+
+    /// What the agents have to know of each file and device.
+    pub(crate) fn settings(&self) -> [StoreSettings; STORES_MAX] {
+        let mut settings = [StoreSettings::NONE; STORES_MAX];
+        for (settings, store) in settings.iter_mut().zip(&self.row) {
+            *settings = store.settings();
+        }
+        settings
+    }
+}
+
+impl OpenStore {
+    /// What the agents have to know of it.
+    fn settings(&self) -> StoreSettings {
+        StoreSettings {
+            limit_bytes: self.limit_bytes,
+            start_bytes: self.start_bytes,
+            fd: self.file.as_raw_fd(),
+            direct: self.direct.into(),
+        }
     }
 }
 

@@ -42,6 +42,8 @@ fn ends_the_program(kind: EventKind) -> bool {
         EventKind::StoreWriteFailed
         | EventKind::StoreFull
         | EventKind::StoreFailed
+        | EventKind::ServerFailed
+        | EventKind::MirrorFailed
         | EventKind::BudgetExceeded
         | EventKind::NotManaged
         | EventKind::Sandboxed => false,
@@ -63,6 +65,14 @@ fn describe(kind: EventKind, event: &Event) -> String {
             "a write to store {} of --store, in the order of priority, failed ({error}); the others \
              take what it cannot: make room there, or leave it out",
             address + 1
+        ),
+        EventKind::ServerFailed => format!(
+            "the server of --store failed ({error}); the mirror takes what it does not, and gives what \
+             it has not: check the server"
+        ),
+        EventKind::MirrorFailed => format!(
+            "a write to the mirror failed ({error}); the server alone has what it does not take: make \
+             room in the directory of --store-mirror"
         ),
         EventKind::StoreFull => "the store is as large as it may be; pages stay in RAM: allow \
                                  more with --store-size, or name a directory with more room with \

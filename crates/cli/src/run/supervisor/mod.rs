@@ -115,7 +115,7 @@ impl<'a> Supervisor<'a> {
             notices,
             phase: if from_start { Phase::FromStart } else { Phase::Watching },
             tree: Tree::below(std::process::id().cast_signed())
-                .without(session.helper.as_ref().map(Helper::pid)),
+                .without(session.helpers.iter().map(Helper::pid).collect()),
             watch: Watch::new(session.budget.bytes),
             entries: Entries::new(entrance),
             shares: Shares::default(),
@@ -183,11 +183,10 @@ impl<'a> Supervisor<'a> {
             if pid <= 0 {
                 return None;
             }
-            if self.session.helper.as_ref().map(Helper::pid) == Some(pid) {
-                self.session.close_remote();
+            if self.session.close_remote(pid) {
                 self.notices.warn(
-                    "the helper that speaks to the server has ended: pages stay in RAM, and what \
-                     the server has of them cannot be had",
+                    "the helper that speaks to a server has ended: the server takes no pages any \
+                     more, and what it has of them cannot be had from there",
                 );
                 continue;
             }

@@ -24,8 +24,8 @@ const MAX_PROCESSES: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: pid_t,
-    /// A child of the root that is no part of the run.
-    outsider: Option<pid_t>,
+    /// Children of the root that are no part of the run.
+    outsiders: Vec<pid_t>,
     /// Each process's parent.
     parents: BTreeMap<pid_t, pid_t>,
     /// The newest process id when `parents` was read.
@@ -35,12 +35,12 @@ pub(crate) struct Tree {
 impl Tree {
     /// The descendants of `root`, which is not one itself.
     pub(crate) fn below(root: pid_t) -> Self {
-        Tree { root, outsider: None, parents: BTreeMap::new(), newest: None }
+        Tree { root, outsiders: Vec::new(), parents: BTreeMap::new(), newest: None }
     }
 
-    /// Leaves out a child of the root, one without children.
-    pub(crate) fn without(self, outsider: Option<pid_t>) -> Self {
-        Tree { outsider, ..self }
+    /// Leaves out children of the root, which have none themselves.
+    pub(crate) fn without(self, outsiders: Vec<pid_t>) -> Self {
+        Tree { outsiders, ..self }
     }
 
     /// Finds the descendants; whether there can be new ones since the last time.
@@ -51,7 +51,9 @@ impl Tree {
         }
         self.newest = newest;
         self.parents = descendants(self.root);
-        self.outsider.and_then(|pid| self.parents.remove(&pid));
+        for pid in &self.outsiders {
+            self.parents.remove(pid);
+        }
         true
     }
 
@@ -206,7 +208,7 @@ mod tests {
         assert!(grandchild.is_some(), "{tree:?}");
         assert_eq!(scan_parents().get(&pid), Some(&own));
         assert!(!tree.is_shared(pid));
-        let mut without = Tree::below(own).without(Some(pid));
+        let mut without = Tree::below(own).without(vec![pid]);
         assert!(without.refresh() && !without.contains(pid) && tree.contains(pid));
         // Not compared: the counters of statm lag behind by a batch a processor.
         assert!(tree.anonymous_bytes() > 0);
