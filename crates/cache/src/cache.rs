@@ -1072,10 +1072,17 @@ fn in_pool<M: SpaceSource>(
     pages: Pages,
 ) -> Option<(Entry, CodecId, usize, Handle)> {
     let entry = index.get(ordered.page());
+    waits(entry, ordered, pages).map(|(codec, len, handle)| (entry, codec, len, handle))
+}
+
+/// What the entry of a page says that waits in an order of `pages`, unless what the order says of it
+/// is stale.
+#[inline]
+fn waits(entry: Entry, ordered: Ordered, pages: Pages) -> Option<(CodecId, usize, Handle)> {
+    // What is stale is known by this alone, without taking the entry apart.
+    entry.handle().filter(|handle| ordered.is_at(*handle))?;
     match entry.state() {
-        State::Compressed { codec, len, handle } if ordered.is_at(handle) && pages.have(codec) => {
-            Some((entry, codec, len, handle))
-        }
+        State::Compressed { codec, len, handle } if pages.have(codec) => Some((codec, len, handle)),
         _ => None,
     }
 }
@@ -1088,14 +1095,13 @@ fn sweep<M: SpaceSource>(
 ) {
     let pages = order.pages;
     order.sweep(|ordered, mark| {
-        let (entry, _, len, handle) = in_pool(index, ordered, pages)?;
+        let entry = index.known_mut(ordered.page())?;
+        let (_, len, handle) = waits(*entry, ordered, pages)?;
         if entry.mark() == mark {
             return None;
         }
         let handle = relocate(handle, len).unwrap_or(handle);
-        let kept = entry.at(handle).with_mark(mark);
-        let entered = index.set(ordered.page(), kept);
-        debug_assert!(entered, "a compressed page is in the index");
+        *entry = entry.at(handle).with_mark(mark);
         Some(Ordered::new(ordered.page(), handle))
     });
 }

@@ -92,6 +92,8 @@ const SAME_FILLED: u64 = 2;
 const COMPRESSED: u64 = 3;
 const SPILLED: u64 = 4;
 const CLEAN: u64 = 5;
+/// Bits of the tag by which resident pages, clean or not, are told from all others.
+const IN_RAM_BITS: u64 = 3;
 const PROTECTED: u64 = 1 << TAG_BITS;
 const CODEC_AT: u32 = 3;
 const LEN_AT: u32 = 7;
@@ -107,6 +109,10 @@ const MARK_AT: u32 = 63;
 const MARK: u64 = 1 << MARK_AT;
 const TURN_AT: u32 = 56;
 
+const _: () = assert!(CLEAN & IN_RAM_BITS == RESIDENT);
+const _: () = assert!(SAME_FILLED & IN_RAM_BITS != RESIDENT);
+const _: () = assert!(COMPRESSED & IN_RAM_BITS != RESIDENT);
+const _: () = assert!(SPILLED & IN_RAM_BITS != RESIDENT);
 const _: () = assert!(HANDLE_AT + Handle::BITS <= LEFT_AT && LEN_AT + Place::BITS <= 64);
 
 impl Entry {
@@ -167,6 +173,7 @@ impl Entry {
         }
     }
 
+    #[inline]
     fn codec(self) -> CodecId {
         let number = (self.0 >> CODEC_AT) as u8 & 0xf;
         CodecId::try_from(number).expect("an entry names a codec that exists")
@@ -201,6 +208,13 @@ impl Entry {
         }
     }
 
+    /// Where the bytes of a compressed page lie; `None` of another one.
+    #[inline]
+    pub(crate) fn handle(self) -> Option<Handle> {
+        let raw = (self.0 & ((1 << LEFT_AT) - 1)) >> HANDLE_AT;
+        (self.tag() == COMPRESSED).then(|| Handle::from_raw(raw))
+    }
+
     /// The same entry of a compressed page, whose bytes lie at `handle` now.
     pub(crate) fn at(self, handle: Handle) -> Entry {
         let bits = ((1 << Handle::BITS) - 1) << HANDLE_AT;
@@ -231,8 +245,9 @@ impl Entry {
     }
 
     /// Whether the page is in RAM, uncompressed.
+    #[inline]
     pub fn is_resident(self) -> bool {
-        matches!(self.tag(), RESIDENT | CLEAN)
+        self.0 & IN_RAM_BITS == RESIDENT
     }
 
     /// Whether it is, and in no frame, and cannot be written without a fault: it is clean, or was.
@@ -248,10 +263,12 @@ impl Entry {
     }
 
     /// The turn at which a resident page came in, if it is `now`; of a clean page one of the last 256.
+    #[inline]
     pub fn arrival(self, now: u16) -> Option<u16> {
-        match self.state() {
-            State::Resident { turn, .. } => Some(turn),
-            State::Clean { turn, .. } => {
+        match self.tag() {
+            RESIDENT => Some((self.0 >> VALUE_AT) as u16),
+            CLEAN => {
+                let turn = (self.0 >> TURN_AT) as u8;
                 Some(now.wrapping_sub(u16::from((now as u8).wrapping_sub(turn))))
             }
             _ => None,
@@ -259,18 +276,21 @@ impl Entry {
     }
 
     /// The frame of a resident page; 0 for none.
+    #[inline]
     pub fn frame(self) -> u32 {
-        match self.state() {
-            State::Resident { frame, .. } => frame,
+        match self.tag() {
+            RESIDENT => (self.0 >> FRAME_AT) as u32,
             _ => 0,
         }
     }
 
+    #[inline]
     fn tag(self) -> u64 {
         self.0 & ((1 << TAG_BITS) - 1)
     }
 
     /// Whether nothing is known of the page.
+    #[inline]
     pub fn is_absent(self) -> bool {
         self.0 == 0
     }

@@ -20,6 +20,8 @@ const PAGE_BYTES: usize = 4096;
 /// Entries in one page of a leaf.
 const GROUP_ENTRIES: usize = PAGE_BYTES / size_of::<Entry>();
 const GROUPS: usize = LEAF_ENTRIES / GROUP_ENTRIES;
+/// Entries that a search looks at together: a branch for each of them would take most of its time.
+const LOOK_ENTRIES: usize = 8;
 
 /// First page number that no index covers.
 pub const PAGE_NUMBER_END: PageNumber = (DIRECTORY_ENTRIES << LEAF_BITS) as u64;
@@ -99,6 +101,16 @@ impl<M: SpaceSource> Index<M> {
         unsafe { leaf.space.base().cast::<Entry>().add(page as usize % LEAF_ENTRIES).read() }
     }
 
+    /// The entry of `page`, to be replaced by another one; `None` where nothing is known of it.
+    #[inline]
+    pub(crate) fn known_mut(&mut self, page: PageNumber) -> Option<&mut Entry> {
+        let leaf = self.leaves[self.leaf_number(page).checked_sub(1)?].as_mut()?;
+        // SAFETY: within the leaf, which is zero where it was not written, and this index's alone.
+        let entry =
+            unsafe { &mut *leaf.space.base().cast::<Entry>().add(page as usize % LEAF_ENTRIES) };
+        (!entry.is_absent()).then_some(entry)
+    }
+
     /// Replaces the entry of `page`. False when there is no room for a new leaf;
     /// never for a page whose entry is not absent.
     #[must_use]
@@ -144,7 +156,7 @@ impl<M: SpaceSource> Index<M> {
 
     /// The first page of `from..end` whose entry is not absent.
     pub fn next_known(&self, from: PageNumber, end: PageNumber) -> Option<PageNumber> {
-        self.next_that(from, end, |_| true).map(|(page, _)| page)
+        self.next_that(from, end, |entry| !entry.is_absent()).map(|(page, _)| page)
     }
 
     /// The first resident page of `from..end` and its entry.
@@ -153,7 +165,8 @@ impl<M: SpaceSource> Index<M> {
         self.next_that(from, end, Entry::is_resident)
     }
 
-    /// The first page of `from..end` that is not absent and whose entry is wanted, and the entry.
+    /// The first page of `from..end` whose entry is wanted, which that of an absent page never is, and
+    /// the entry.
     #[inline]
     pub fn next_that(
         &self,
@@ -171,8 +184,7 @@ impl<M: SpaceSource> Index<M> {
             };
             let next_group = (page / GROUP_ENTRIES as u64 + 1) * GROUP_ENTRIES as u64;
             let entries = leaf.group(page, next_group.min(end));
-            let is_found = |entry: &Entry| !entry.is_absent() && is_wanted(*entry);
-            if let Some(at) = entries.iter().position(is_found) {
+            if let Some(at) = position(entries, &is_wanted) {
                 return Some((page + at as u64, entries[at]));
             }
             page = next_group;
@@ -209,6 +221,23 @@ impl<M: SpaceSource> Index<M> {
             page += GROUP_ENTRIES as u64;
         }
     }
+}
+
+/// Where the first of `entries` is that is wanted.
+#[inline]
+fn position(entries: &[Entry], is_wanted: impl Fn(Entry) -> bool) -> Option<usize> {
+    // As a rule it is near.
+    let (near, far) = entries.split_at(entries.len().min(LOOK_ENTRIES));
+    if let Some(at) = near.iter().position(|&entry| is_wanted(entry)) {
+        return Some(at);
+    }
+    let (looks, _) = far.as_chunks::<LOOK_ENTRIES>();
+    let has_none = |look: &&[Entry; LOOK_ENTRIES]| {
+        !look.iter().fold(false, |has_one, &entry| has_one | is_wanted(entry))
+    };
+    let passed = looks.iter().take_while(has_none).count() * LOOK_ENTRIES;
+    let at = far[passed..].iter().position(|&entry| is_wanted(entry))?;
+    Some(near.len() + passed + at)
 }
 
 #[cfg(test)]
@@ -248,6 +277,28 @@ mod tests {
                 at = page + 1;
             }
             prop_assert_eq!(found, model.keys().copied().collect::<std::vec::Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_is_found_wherever_it_is() {
+        const PAGES: u64 = 3 * GROUP_ENTRIES as u64;
+        let mut random = zpager_seed::random(1968);
+        for _ in 0..200 {
+            let mut index = Index::new(Heap).unwrap();
+            let mut wanted = std::vec::Vec::new();
+            for page in (0..random.u64(..40)).map(|_| random.u64(..PAGES)) {
+                assert!(index.set(page, resident(1)));
+                wanted.push(page);
+            }
+            for page in (0..random.u64(..40)).map(|_| random.u64(..PAGES)) {
+                assert!(index.set(page, Entry::new(State::SameFilled { fill: 1 })));
+                wanted.retain(|other| *other != page);
+            }
+            let (from, end) = (random.u64(..PAGES), random.u64(..=PAGES));
+            let first = wanted.iter().copied().filter(|page| (from..end).contains(page)).min();
+            let found = index.next_resident(from, end);
+            assert_eq!(found, first.map(|page| (page, resident(1))));
         }
     }
 

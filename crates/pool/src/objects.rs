@@ -64,7 +64,7 @@ impl<S: Space> Objects<S> {
 
     /// Gives the RAM of pages that were held back.
     pub(crate) fn release(&mut self, first_page: usize, pages: usize) {
-        self.space.release(first_page * PAGE_BYTES, pages * PAGE_BYTES);
+        self.space.release_objects(first_page * PAGE_BYTES, pages * PAGE_BYTES);
         self.held_bytes -= pages * PAGE_BYTES;
     }
 

@@ -19,6 +19,12 @@ pub unsafe trait Space {
     fn bytes(&self) -> usize;
     /// Gives the RAM of a part back. `offset` and `bytes` are multiples of 4096 within the stretch.
     fn release(&self, offset: usize, bytes: usize);
+    /// The same of a stretch that [`SpaceSource::reserve_objects`] gave, in which nobody reads what
+    /// was not written: it may read as anything afterwards.
+    #[inline]
+    fn release_objects(&self, offset: usize, bytes: usize) {
+        self.release(offset, bytes);
+    }
     /// Told before a part of the stretch is written that [`SpaceSource::reserve_objects`] gave.
     fn before_write(&self, _offset: usize, _bytes: usize) {}
     /// How many of the first `bytes` bytes of an object that lies in the stretch are worth keeping:

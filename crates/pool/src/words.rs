@@ -17,12 +17,14 @@ impl<S: Space> Words<S> {
         Some(Self { space: source.reserve(count.checked_mul(8)?)? })
     }
 
+    #[inline]
     fn all(&self) -> &[u64] {
         // SAFETY: the space is aligned to 4096, initialised (zero until written), as long as it
         // says, and belongs to this value alone; the shared borrow of self excludes a writer.
         unsafe { core::slice::from_raw_parts(self.space.base().cast(), self.space.bytes() / 8) }
     }
 
+    #[inline]
     fn all_mut(&mut self) -> &mut [u64] {
         // SAFETY: as in `all`; the exclusive borrow of self excludes every other user.
         unsafe { core::slice::from_raw_parts_mut(self.space.base().cast(), self.space.bytes() / 8) }

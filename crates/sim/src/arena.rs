@@ -62,6 +62,9 @@ unsafe impl Space for Stretch {
         bytes.min(Identity::BYTES)
     }
 
+    /// Nothing is given back: as much is put there again soon, as a rule.
+    fn release_objects(&self, _offset: usize, _bytes: usize) {}
+
     fn release(&self, offset: usize, bytes: usize) {
         assert!(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES));
         assert!(bytes <= self.bytes && offset <= self.bytes - bytes);

@@ -15,13 +15,13 @@ use zpager_cache::{
 };
 use zpager_codec::{CodecId, Page, SCRATCH_ALIGN_BYTES, compress, scratch_bytes};
 use zpager_policy::{Ahead, Design, SLOTS, Sample, Sampler, Settings, Shares, Step, StoreLayout};
-use zpager_store::{CLUSTER_BYTES, Clusters, Seal};
+use zpager_store::{CLUSTER_BYTES, Clusters};
 
 use crate::arena::Arena;
 use crate::contents::Sizes;
 use crate::cost::{COSTS, Disk, codec_costs, is_near};
 use crate::disk::DiskBlocks;
-use crate::lengths::{Identity, Lengths, LengthsPage};
+use crate::lengths::{Identity, Lengths, LengthsPage, SEAL};
 use crate::outcome::Outcome;
 use crate::replay::{Lost, Memory};
 use crate::survey::Layout;
@@ -38,8 +38,6 @@ const FUTILE_MAX: u32 = 8;
 const FIXED_BYTES: usize = (24 + 6 + 1) * PAGE_BYTES + SLOTS * size_of::<Sample>();
 /// Store for each page of the trace: what it takes as it is, twice.
 const STORE_PAGE_BYTES: u64 = 2 * 4104;
-/// Records hold what pages tell.
-const SEAL: Seal<'_> = Seal::Head(Identity::BYTES);
 
 /// Which design, with how much memory.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,7 @@
-//! A disk that keeps what is written to it and counts what that would take.
+//! A disk that keeps what is looked at of what is written to it, and counts what all of it would take.
+//!
+//! Of a record nobody looks at more than its seal and the identity behind that, so that is kept, and
+//! a read fills in no more. Most of a replay went into moving the rest.
 //!
 //! An access costs the disk's latency, less where it begins near to where the last one ended because
 //! the disk has read on or need not move, and its transfer. The disk does one thing at a time. The
@@ -11,9 +14,12 @@ use std::rc::Rc;
 use zpager_store::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, Errno};
 
 use crate::cost::Disk;
+use crate::lengths::{Identity, SEAL};
 
 /// What begins so near to where the last access ended goes on with it.
 const NEAR_BYTES: u64 = 64 << 10;
+/// A record's seal and what it covers; no record is shorter.
+const HEAD_BYTES: usize = SEAL.record_bytes(Identity::BYTES);
 
 /// What went over the disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -93,16 +99,31 @@ pub(crate) struct DiskBlocks(Rc<RefCell<Contents>>);
 #[derive(Debug)]
 struct Contents {
     arm: Arm,
-    /// Clusters that were written and not punched since.
-    clusters: Vec<Option<Box<[u8; CLUSTER_BYTES]>>>,
-    /// What punched ones leave, for others.
-    spare: Vec<Box<[u8; CLUSTER_BYTES]>>,
+    /// By their numbers.
+    clusters: Vec<Cluster>,
+}
+
+/// What is kept of a cluster.
+#[derive(Debug, Clone, Default)]
+struct Cluster {
+    /// How its records begin, ascending.
+    heads: Vec<Head>,
+    /// How much of it was written.
+    written_bytes: usize,
+}
+
+/// All of a record that anybody looks at.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    /// Where it lies in the cluster.
+    at_byte: usize,
+    bytes: [u8; HEAD_BYTES],
 }
 
 impl DiskBlocks {
     /// An empty disk.
     pub(crate) fn new(disk: Disk) -> Self {
-        let contents = Contents { arm: Arm::new(disk), clusters: Vec::new(), spare: Vec::new() };
+        let contents = Contents { arm: Arm::new(disk), clusters: Vec::new() };
         DiskBlocks(Rc::new(RefCell::new(contents)))
     }
 
@@ -123,57 +144,62 @@ impl DiskBlocks {
 }
 
 impl Contents {
-    /// The rest of the cluster at an offset; made where there is none, with any bytes.
-    fn cluster(&mut self, offset_bytes: u64) -> &mut [u8] {
+    /// The cluster at an offset, and where in it that is.
+    fn cluster(&mut self, offset_bytes: u64) -> (&mut Cluster, usize) {
         let number = offset_bytes as usize / CLUSTER_BYTES;
         if number >= self.clusters.len() {
-            self.clusters.resize_with(number + 1, || None);
+            self.clusters.resize(number + 1, Cluster::default());
         }
-        let spare = &mut self.spare;
-        let cluster =
-            self.clusters[number].get_or_insert_with(|| spare.pop().unwrap_or_else(zeroed));
-        &mut cluster[offset_bytes as usize % CLUSTER_BYTES..]
+        (&mut self.clusters[number], offset_bytes as usize % CLUSTER_BYTES)
     }
 
     /// Begins a write; its data are there at once.
-    fn put(&mut self, offset_bytes: u64, data: &[u8]) {
-        self.arm.begin_write(offset_bytes, data.len() as u64);
-        self.each_part(offset_bytes, data.len(), |part, at| {
-            part.copy_from_slice(&data[at..at + part.len()]);
-        });
-    }
-
-    /// Goes over the parts of a range that lie in one cluster each.
-    fn each_part(
-        &mut self,
-        offset_bytes: u64,
-        bytes: usize,
-        mut act: impl FnMut(&mut [u8], usize),
-    ) {
-        let mut done = 0;
-        while done < bytes {
-            let part = self.cluster(offset_bytes + done as u64);
-            let step = part.len().min(bytes - done);
-            act(&mut part[..step], done);
-            done += step;
-        }
+    fn begin_write(&mut self, offset_bytes: u64, bytes: usize) {
+        self.arm.begin_write(offset_bytes, bytes as u64);
+        let (cluster, at_byte) = self.cluster(offset_bytes);
+        cluster.written_bytes = cluster.written_bytes.max(at_byte + bytes);
     }
 }
 
-fn zeroed() -> Box<[u8; CLUSTER_BYTES]> {
-    vec![0; CLUSTER_BYTES].into_boxed_slice().try_into().expect("a cluster's length")
+impl Cluster {
+    /// Nothing is known of it any more.
+    fn clear(&mut self) {
+        self.heads.clear();
+        self.written_bytes = 0;
+    }
+
+    /// Fills in what was written from `at_byte` on, as far as `data` reaches.
+    fn read(&self, at_byte: usize, data: &mut [u8]) {
+        let end_byte = self.written_bytes.min(at_byte + data.len());
+        let first = self.heads.partition_point(|head| head.at_byte < at_byte);
+        let is_there = |head: &&Head| head.at_byte + HEAD_BYTES <= end_byte;
+        for head in self.heads[first..].iter().take_while(is_there) {
+            data[head.at_byte - at_byte..][..HEAD_BYTES].copy_from_slice(&head.bytes);
+        }
+    }
 }
 
 impl Blocks for DiskBlocks {
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         let mut disk = self.0.borrow_mut();
-        disk.put(offset_bytes, data);
+        disk.begin_write(offset_bytes, data.len());
         disk.arm.settle();
         Ok(())
     }
 
+    fn gathered(&self, offset_bytes: u64, record: &[u8]) {
+        let mut disk = self.0.borrow_mut();
+        let (cluster, at_byte) = disk.cluster(offset_bytes);
+        if at_byte == 0 {
+            cluster.clear();
+        }
+        debug_assert!(cluster.heads.last().is_none_or(|last| last.at_byte < at_byte));
+        let bytes = *record.first_chunk().expect("no record is shorter");
+        cluster.heads.push(Head { at_byte, bytes });
+    }
+
     unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
-        self.0.borrow_mut().put(offset_bytes, data);
+        self.0.borrow_mut().begin_write(offset_bytes, data.len());
         Ok(true)
     }
 
@@ -190,9 +216,8 @@ impl Blocks for DiskBlocks {
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         let mut disk = self.0.borrow_mut();
         disk.arm.read(offset_bytes, data.len() as u64);
-        disk.each_part(offset_bytes, data.len(), |part, at| {
-            data[at..at + part.len()].copy_from_slice(part);
-        });
+        let (cluster, at_byte) = disk.cluster(offset_bytes);
+        cluster.read(at_byte, data);
         Ok(())
     }
 
@@ -202,8 +227,9 @@ impl Blocks for DiskBlocks {
         let whole = offset_bytes.div_ceil(cluster_bytes)..(offset_bytes + bytes) / cluster_bytes;
         let mut disk = self.0.borrow_mut();
         for cluster in whole {
-            let punched = disk.clusters.get_mut(cluster as usize).and_then(Option::take);
-            disk.spare.extend(punched);
+            if let Some(punched) = disk.clusters.get_mut(cluster as usize) {
+                punched.clear();
+            }
         }
     }
 }
@@ -213,31 +239,49 @@ mod tests {
     use super::*;
     use crate::cost::DISKS;
 
+    /// A read of a block: how records begin that lie at some of its bytes.
+    fn heads(blocks: &DiskBlocks, offset_bytes: u64, at_bytes: [usize; 2]) -> [u8; 2] {
+        let mut block = [0; BLOCK_BYTES];
+        blocks.read_at(offset_bytes, &mut block).expect("read");
+        at_bytes.map(|at| block[at])
+    }
+
     #[test]
-    fn data_comes_back_and_time_passes() {
+    fn records_come_back_and_time_passes() {
         let disk = DISKS[1];
         let blocks = DiskBlocks::new(disk);
-        let data: Vec<u8> = (0..3 * BLOCK_BYTES).map(|at| at as u8).collect();
-        let offset_bytes = (CLUSTER_BYTES - BLOCK_BYTES) as u64;
-        blocks.write_at(offset_bytes, &data).expect("written");
-        blocks.write_at(offset_bytes + data.len() as u64, &data).expect("written");
-        let mut back = vec![0; data.len()];
-        blocks.read_at(offset_bytes + CLUSTER_BYTES as u64, &mut back).expect("read");
-        blocks.read_at(offset_bytes, &mut back).expect("read");
-        assert_eq!(back, data);
-        let transfer_ns = 4 * disk.transfer_ns(data.len() as u64);
+        let cluster_bytes = CLUSTER_BYTES as u64;
+        let ats = [0, 400, BLOCK_BYTES - HEAD_BYTES, BLOCK_BYTES];
+        for (at, tag) in ats.into_iter().zip(1..) {
+            blocks.gathered(cluster_bytes + at as u64, &[tag; 5 * HEAD_BYTES]);
+        }
+        assert_eq!(heads(&blocks, cluster_bytes, [0, 400]), [0; 2], "not written so far");
+        blocks.write_at(cluster_bytes, &[0; 2 * BLOCK_BYTES]).expect("written");
+        assert_eq!(heads(&blocks, cluster_bytes, [0, 400]), [1, 2]);
+        assert_eq!(heads(&blocks, cluster_bytes, [0, ats[2]]), [1, 3]);
+        assert_eq!(heads(&blocks, cluster_bytes + BLOCK_BYTES as u64, [0, 400]), [4, 0]);
+        let block_ns = disk.transfer_ns(BLOCK_BYTES as u64);
+        let write_ns = disk.next_ns + disk.transfer_ns(2 * BLOCK_BYTES as u64);
         let traffic = blocks.traffic();
-        assert_eq!(
-            traffic.waited_ns,
-            disk.write_ns + disk.next_ns + 2 * disk.read_ns + transfer_ns
-        );
-        assert_eq!((traffic.reads, traffic.writes), (2, 2));
-        assert_eq!((traffic.read_bytes, traffic.written_bytes), (24576, 24576));
-        blocks.punch(0, 2 * CLUSTER_BYTES as u64);
-        assert_eq!(blocks.0.borrow().spare.len(), 2);
-        blocks.write_at(0, &data).expect("written");
-        blocks.read_at(0, &mut back).expect("read");
-        assert_eq!((back, blocks.0.borrow().spare.len()), (data, 1));
+        let reads_ns = disk.read_ns + 3 * disk.next_ns + 4 * block_ns;
+        assert_eq!(traffic.waited_ns, reads_ns + write_ns);
+        assert_eq!((traffic.reads, traffic.writes), (4, 1));
+        assert_eq!((traffic.read_bytes, traffic.written_bytes), (4 * 4096, 8192));
+        blocks.punch(0, 2 * cluster_bytes);
+        assert_eq!(heads(&blocks, cluster_bytes, [0, 400]), [0; 2]);
+    }
+
+    #[test]
+    fn a_cluster_in_its_next_life_has_nothing_of_the_one_before() {
+        let blocks = DiskBlocks::new(DISKS[1]);
+        for (at, tag) in [(0, 1), (400, 2)] {
+            blocks.gathered(at, &[tag; HEAD_BYTES]);
+        }
+        blocks.write_at(0, &[0; BLOCK_BYTES]).expect("written");
+        blocks.gathered(0, &[3; HEAD_BYTES]);
+        assert_eq!(heads(&blocks, 0, [0, 400]), [0; 2], "not written so far");
+        blocks.write_at(0, &[0; BLOCK_BYTES]).expect("written");
+        assert_eq!(heads(&blocks, 0, [0, 400]), [3, 0]);
     }
 
     #[test]

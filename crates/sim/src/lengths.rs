@@ -8,11 +8,14 @@ use std::cell::Cell;
 
 use zpager_cache::Coder;
 use zpager_codec::{CodecId, Corrupt, Page};
+use zpager_store::Seal;
 
 use crate::contents::Size;
 use crate::cost::codec_costs;
 
 const PAGE_BYTES: usize = 4096;
+/// The store's records hold what pages tell.
+pub(crate) const SEAL: Seal<'_> = Seal::Head(Identity::BYTES);
 
 /// Which page, and what it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

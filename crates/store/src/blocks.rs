@@ -27,6 +27,12 @@ pub trait Blocks {
     /// The cause when not all of it was written.
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno>;
 
+    /// Told of a record that is gathered, before the write that brings it to `offset_bytes`: a model that
+    /// keeps no data but of records needs to know where they are. The first of a cluster lies at its
+    /// start, the others follow in order.
+    #[inline]
+    fn gathered(&self, _offset_bytes: u64, _record: &[u8]) {}
+
     /// Begins to write `data` at `offset_bytes`: true when the write goes on by itself until
     /// [`Blocks::settle`] tells how it ended, false when it is done. One write at a time.
     ///

@@ -99,6 +99,8 @@ impl<S: Space> Writer<S> {
         let buffer = unsafe { bytes_mut(&self.buffers[self.filled], CLUSTER_BYTES) };
         batch.fill_to(buffer, self.start(batch.used_bytes(), data.len()));
         let place = batch.push(store.clusters, buffer, data).ok_or(SpillError::Full)?;
+        let start = (place.offset_bytes() - batch.start_bytes()) as usize;
+        store.blocks.gathered(place.offset_bytes(), &buffer[start..batch.used_bytes()]);
         self.open = Some(batch);
         let used_bytes = &mut self.used_bytes[self.filled];
         *used_bytes = batch.used_bytes().max(*used_bytes);
