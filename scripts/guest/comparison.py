@@ -28,7 +28,8 @@ class Row:
     output: str
     # By the host's clock; the guest's runs wrong where it was calibrated on a busy host.
     seconds: float = 0
-    # Of these, those in which the guest's processor was ready and had none of the host's.
+    # Of these, those in which the guest's processor was ready and had none of the host's, as others or
+    # other machines had it.
     waited_seconds: float = 0
     reads: int = 0
     read_bytes: int = 0

@@ -30,9 +30,9 @@ class Starved(Failed):
 
 class Clock:
     """How long a guest could not go on because the host was busy, or had stopped it: the time in which
-    a thread that does nothing but sleep was late beyond its own waiting, and that in which the thread of
-    the guest's processor, which waits more than QEMU's others, was ready and had no processor. Apart from
-    that, what other machines took of a processor of the host's."""
+    a thread that does nothing but sleep was late beyond its own waiting, that in which the thread of
+    the guest's processor, which waits more than QEMU's others, was ready and had no processor, and what
+    other machines took of the processors that it may have, in the mean."""
 
     TICK_SECONDS = 0.1
 
@@ -57,21 +57,19 @@ class Clock:
         """All of it so far."""
         threads = pathlib.Path(f"/proc/{self.pid}/task").iterdir()
         waited = max(waited_seconds(thread / "schedstat") for thread in threads)
-        return waited + self.stopped_seconds
-
-    def starved_seconds(self):
-        """All of it so far, with what other machines took."""
-        return self.waited_seconds() + stolen_seconds()
+        return waited + self.stopped_seconds + stolen_seconds(os.sched_getaffinity(self.pid))
 
     def end(self):
         """No more."""
         self.is_over.set()
 
 
-def stolen_seconds():
-    """What other machines took of the mean processor of the host since it was booted."""
-    ticks = int(pathlib.Path("/proc/stat").read_text().split()[8])
-    return ticks / os.sysconf("SC_CLK_TCK") / os.cpu_count()
+def stolen_seconds(processors):
+    """What other machines took of these processors since the host was booted, in the mean."""
+    lines = pathlib.Path("/proc/stat").read_text().splitlines()
+    fields = [line.split() for line in lines if line[3:4].isdigit() and line.startswith("cpu")]
+    ticks = sum(int(field[8]) for field in fields if int(field[0][3:]) in processors)
+    return ticks / os.sysconf("SC_CLK_TCK") / len(processors)
 
 
 def waited_seconds(path):
@@ -121,7 +119,7 @@ class Machine:
 
     def answer(self, seconds):
         """What the guest says until it is done, and the exit status."""
-        end, starved = time.monotonic() + seconds, self.clock.starved_seconds()
+        end, waited = time.monotonic() + seconds, self.clock.waited_seconds()
         while b"\n" not in self.buffer.partition(b"\1")[2]:
             left = max(0, end - time.monotonic())
             ready, _, _ = select.select([self.process.stdout], [], [], left)
@@ -129,7 +127,7 @@ class Machine:
             if not more:
                 why = "it ended" if ready else f"no answer in {seconds} s"
                 said = self.buffer.decode(errors="replace")
-                is_starved = not ready and self.clock.starved_seconds() - starved > seconds / 2
+                is_starved = not ready and self.clock.waited_seconds() - waited > seconds / 2
                 kind = Starved if is_starved else Failed
                 raise kind(f"the guest: {why}\n{said}\n{self.console_tail()}")
             self.buffer += more
