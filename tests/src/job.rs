@@ -227,6 +227,18 @@ pub fn wait(child: &mut Child, limit: Duration) -> Option<Ending> {
     }
 }
 
+/// Waits until something holds.
+///
+/// # Panics
+/// It does not within `limit`.
+pub fn until(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < limit, "not within {limit:?}: {what}");
+        sleep(LOOK_INTERVAL);
+    }
+}
+
 impl Outcome {
     /// The whole run, for a failure message.
     pub fn report(&self) -> String {

@@ -11,10 +11,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::job::until;
 use crate::places;
 
 /// Longest wait for an answer.
@@ -137,11 +138,9 @@ impl Server {
     /// # Panics
     /// Some stay for longer than 20 seconds.
     pub fn wait_until_left(&self) {
-        let since = Instant::now();
-        while self.figure("connections") > 0 {
-            assert!(since.elapsed() < Duration::from_secs(20), "connections stay");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        until(Duration::from_secs(20), "no client is connected", || {
+            self.figure("connections") == 0
+        });
     }
 
     /// Kills it by SIGKILL and gives its directory, as it left it.

@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Deserialize;
 use tempfile::TempDir;
+use zpager_tests::job::until;
 use zpager_tests::{places, victims};
 
 const PAGE_BYTES: usize = 4096;
@@ -40,6 +40,12 @@ impl Playground {
 
     fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
+    }
+
+    /// Waits until a program has said that it is.
+    fn until_ready(&self, what: &str) {
+        let said = || fs::read_to_string(self.path("said")).unwrap_or_default();
+        until(PATIENCE, what, || said().contains("ready"));
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
@@ -222,11 +228,7 @@ fn field(playground: &Playground, mib: &str, kind: &str) -> Running {
     let mut command = Command::new(victims::build("field", &[]));
     command.args(["1", mib, kind, "forever"]).current_dir(playground.0.path()).stdout(output);
     let running = Running(command.spawn().expect("the victim starts"));
-    let started = Instant::now();
-    while !fs::read_to_string(playground.path("said")).is_ok_and(|said| said.contains("ready")) {
-        assert!(started.elapsed() < PATIENCE, "the victim does not fill its memory");
-        sleep(Duration::from_millis(5));
-    }
+    playground.until_ready("the victim fills its memory");
     running
 }
 
@@ -275,11 +277,7 @@ fn absent_pages_stay_absent() {
         return;
     };
     let running = Running(child);
-    let started = Instant::now();
-    while !fs::read_to_string(playground.path("said")).is_ok_and(|said| said.contains("ready")) {
-        assert!(started.elapsed() < PATIENCE, "python3 does not start");
-        sleep(Duration::from_millis(5));
-    }
+    playground.until_ready("python3 starts");
     let before = anonymous_bytes(running.0.id());
     let pid = running.0.id().to_string();
     let (rows, _) = playground.rows(&["--pid", &pid, "--codec", "lz4", "--pages", "262144"]);

@@ -4,12 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use zpager_tests::job::{finish, wait};
+use zpager_tests::job::{finish, until, wait};
 use zpager_tests::{Ending, Job, Setup, Start, compare, places, victims};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -194,7 +193,7 @@ fn signals_reach_the_program() {
         command.arg("--default-signal").arg(places::zpager());
         command.args(["run", "--memory", "64M", "--quiet", "--", "sh", "-c", &script]);
         let mut zpager = command.current_dir(directory.path()).spawn().expect("zpager starts");
-        until(|| directory.path().join("up").exists());
+        until(PATIENCE, "the program is up", || directory.path().join("up").exists());
         let signal = signal_of(name);
         kill_process(Pid::from_child(&zpager), signal).expect("zpager is there");
         assert_eq!(wait(&mut zpager, PATIENCE), Some(Ending::Exited(9)), "SIG{name}");
@@ -209,14 +208,6 @@ fn signal_of(name: &str) -> Signal {
         "HUP" => Signal::HUP,
         "USR1" => Signal::USR1,
         _ => Signal::QUIT,
-    }
-}
-
-fn until(holds: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < PATIENCE, "waited too long");
-        sleep(Duration::from_millis(5));
     }
 }
 

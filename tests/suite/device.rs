@@ -10,9 +10,10 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zpager_seed::{Random, random};
+use zpager_tests::job::until;
 use zpager_tests::nbd::{Client, Server, activated, control, private};
 use zpager_tests::packages::program;
 use zpager_tests::places;
@@ -515,11 +516,7 @@ fn a_device_that_runs_short_says_so_and_slows_who_writes() {
         let said = std::fs::read_to_string(server.socket().with_file_name("said")).expect("there");
         said.lines().filter(|line| line.contains("space runs short")).count()
     };
-    let since = Instant::now();
-    while told() == 0 {
-        assert!(since.elapsed() < Duration::from_secs(60), "nobody is told");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until(Duration::from_secs(60), "somebody is told", || told() > 0);
     let figures =
         || String::from_utf8(server.control("status --prometheus").stdout).expect("UTF-8");
     let slowed = format!("zpager_device_throttled_writes_total {slowed}\n");
@@ -710,10 +707,8 @@ fn a_device_is_asked_changed_and_stopped() {
     expect_refused(&server.control("stop"), "--force");
     assert_eq!(client.read(0, 1).expect("served"), Ok(data[..1].to_vec()));
     client.leave().expect("let go");
-    let left = Instant::now();
-    while !server.control("stop").status.success() {
-        assert!(left.elapsed() < Duration::from_secs(20), "the client is still there");
-    }
+    let has_stopped = || server.control("stop").status.success();
+    until(Duration::from_secs(20), "the client has left", has_stopped);
     assert!(server.wait(), "a clean end");
     assert!(!server.socket().exists(), "its socket stays");
 }
@@ -758,6 +753,7 @@ fn memory_that_is_locked_is_taken_before_it_serves_and_kept() {
 #[test]
 fn memory_is_taken_ahead_as_it_fills_and_given_back_as_it_empties() {
     const AHEAD_BYTES: u64 = 4 * MIB;
+    const PATIENCE: Duration = Duration::from_secs(20);
     let mut random = random(1);
     let data = random.data(24 * MIB);
     for store in ["none", "STORE --store-size 64M"] {
@@ -768,7 +764,7 @@ fn memory_is_taken_ahead_as_it_fills_and_given_back_as_it_empties() {
             continue;
         }
         // The thread that does it gets its turn when the machine has one for it.
-        let becomes_even = || {
+        let is_even = || {
             let (pool_bytes, kept_bytes) =
                 (server.figure("pool_bytes"), server.figure("kept_bytes"));
             let kept = pool_bytes + AHEAD_BYTES / 2..=pool_bytes + 2 * AHEAD_BYTES;
@@ -778,31 +774,19 @@ fn memory_is_taken_ahead_as_it_fills_and_given_back_as_it_empties() {
             );
             kept.contains(&kept_bytes) && resident_bytes < kept_bytes + 2 * PROCESS_BYTES
         };
-        assert!(wait_until(becomes_even), "at first");
+        until(PATIENCE, "even at first", is_even);
         let mut client = server.client(true);
         for (at, piece) in (0..).step_by(1 << 20).zip(data.chunks(1 << 20)) {
             assert_eq!(client.write(at, piece).expect("served"), Ok(()));
         }
-        assert!(wait_until(becomes_even), "in use");
+        until(PATIENCE, "even in use", is_even);
         assert!(server.figure("kept_bytes") > 6 * MIB, "much of it does not shrink");
         assert_eq!(client.read(0, 24 << 20).expect("served").as_ref(), Ok(&data));
         assert_eq!(client.trim(0, 24 << 20).expect("served"), Ok(()));
-        assert!(wait_until(becomes_even), "trimmed");
+        until(PATIENCE, "even trimmed", is_even);
         assert!(server.control("set memory=8M").status.success());
         assert!(server.figure("kept_bytes") < 8 * MIB, "no more than it may");
     }
-}
-
-/// Whether something comes to be so soon.
-fn wait_until(is_so: impl Fn() -> bool) -> bool {
-    let begin = Instant::now();
-    while !is_so() {
-        if begin.elapsed() > Duration::from_secs(20) {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    true
 }
 
 /// Runs a tool that has to succeed; gives what it printed.

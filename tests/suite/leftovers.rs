@@ -8,11 +8,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
-use zpager_tests::job::wait;
+use zpager_tests::job::{until, wait};
 use zpager_tests::places::open_files_in;
 use zpager_tests::{Ending, Setup, Start, places, victims};
 
@@ -70,11 +70,7 @@ impl Running {
 
     /// Waits until something holds.
     fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let started = Instant::now();
-        while !holds(self) {
-            assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-            sleep(Duration::from_millis(5));
-        }
+        until(PATIENCE, what, || holds(self));
     }
 
     fn stop(&self) {

@@ -13,11 +13,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use zpager_tests::job::{finish, wait};
+use zpager_tests::job::{self, finish, wait};
 use zpager_tests::stats::StoreStats;
 use zpager_tests::{Ending, Job, Outcome, Stats, places, victims};
 
@@ -164,12 +164,8 @@ fn free_port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        sleep(Duration::from_millis(5));
-    }
+fn until(what: &str, holds: impl FnMut() -> bool) {
+    job::until(PATIENCE, what, holds);
 }
 
 /// A victim that has far more noise than its budget, so that most of it is spilled.
