@@ -67,7 +67,8 @@ that is about a millisecond, whatever the request's size. Programs that go from 
 pages in one and pay little; five simulators at once had two.
 
 `waited` are those of the seconds in which the guest's processor was ready and waited for one of the
-host's, or in which other machines had the host's. Where it waits for the disk anyway they cost little; where it computes, all of them.
+host's, or in which other machines had the host's. Where it waits for the disk anyway they cost little;
+where it computes, all of them.
 `output` is `ok` where it was that of a run with enough memory. Otherwise it says how a program ended: with
 137 where the kernel killed it because it found no memory.
 """

@@ -4,8 +4,9 @@
 //! A device that the kernel swaps to is written to when no memory is to be had. So it takes the RAM of
 //! its pool ahead, all of it or as much as it may want soon, and does not give it back in between: a page
 //! that a pool wants no more stays as a spare one, for what is written there next. A pool fills its
-//! stretch from the bottom, and so does this. Where a pool goes beyond the pages that have RAM, as it leaves gaps, a spare page is
-//! given back first: what is taken of the kernel then is what it was given in that moment.
+//! stretch from the bottom, and so does this. Where a pool goes beyond the pages that have RAM, as it
+//! leaves gaps, a spare page is given back first: what is taken of the kernel then is what it was given
+//! in that moment.
 //!
 //! Invariants: `resident_pages` are the bits of `resident`; all pages below `full_end` have theirs; no
 //! page from `spare_end` on is a spare one; more than `wanted_pages` are resident only while none is

@@ -246,7 +246,7 @@ fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) -> Result<(), Str
     // Pages are locked as they are touched: address space that is set aside costs nothing.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     match mlockall(flags) {
-        Ok(()) => keep_memory(&**device, setup, warn),
+        Ok(()) => keep_memory(&**device, setup.memory_bytes, warn),
         Err(error) => warn(&format!(
             "mlockall: {error}: the device's memory may be swapped out itself: allow \
              CAP_IPC_LOCK, or more (ulimit -l)"
@@ -287,9 +287,9 @@ fn become_real_time(priority: i32) -> bool {
 
 /// Has the device take its memory while there is some. This comes before the kernel is told not to
 /// kill this process: where memory is shorter than it says, this is what asked for it.
-fn keep_memory(device: &dyn Target, setup: &Setup, warn: Warnings<'_>) {
+fn keep_memory(device: &dyn Target, memory_bytes: u64, warn: Warnings<'_>) {
     let available_bytes = available_bytes();
-    if available_bytes.is_some_and(|available_bytes| available_bytes < setup.memory_bytes)
+    if available_bytes.is_some_and(|available_bytes| available_bytes < memory_bytes)
         || !device.keep_memory()
     {
         warn(

@@ -43,9 +43,10 @@ pub(super) fn check(
     notices: &mut Notices,
 ) -> Result<Configuration, Failure> {
     let size_bytes = arguments.size.as_deref().map(check_size).transpose()?;
-    let memory_bytes = check_memory("--memory", &arguments.memory)?;
+    let memory_bytes = check_memory("--memory", &arguments.memory, MEMORY_BYTES_MIN)?;
     let settings = check_design(&arguments.design)?;
     check_threshold(&arguments.design, arguments.clean_cache.is_none())?;
+    let check_ahead = |text: &str| check_memory("--memory-ahead", text, AHEAD_BYTES_MIN);
     let ahead_bytes = arguments.memory_ahead.as_deref().map(check_ahead).transpose()?;
     check_pool(&settings, memory_bytes)?;
     let check_store_size = |text: &str| check_limit("--store-size", text);
@@ -130,26 +131,15 @@ fn check_size(text: &str) -> Result<u64, Failure> {
     Err(Failure::own(format!("--size {text}: {wrong}: give a size such as 16G")))
 }
 
-/// How much memory is taken before it is needed.
-fn check_ahead(text: &str) -> Result<u64, Failure> {
-    match parse_size("--memory-ahead", text)? {
-        bytes if bytes >= AHEAD_BYTES_MIN => Ok(bytes),
-        _ => Err(Failure::own(format!(
-            "--memory-ahead {text}: less than {}: give a size such as 16M",
-            size::display(AHEAD_BYTES_MIN)
-        ))),
-    }
-}
-
-/// The bytes of an amount of memory.
-fn check_memory(flag: &str, text: &str) -> Result<u64, Failure> {
+/// The bytes of an amount of memory, which the server needs at least so many of.
+fn check_memory(flag: &str, text: &str, least_bytes: u64) -> Result<u64, Failure> {
     let bytes = parse_size(flag, text)?;
-    if bytes >= MEMORY_BYTES_MIN {
+    if bytes >= least_bytes {
         return Ok(bytes);
     }
     Err(Failure::own(format!(
         "{flag} {text}: less than the server needs: give at least {}",
-        size::display(MEMORY_BYTES_MIN)
+        size::display(least_bytes)
     )))
 }
 
@@ -203,7 +193,9 @@ fn check_listen(text: &str) -> Result<Listen, Failure> {
 pub(super) fn check_change(text: &str) -> Result<Command, Failure> {
     let (mut memory_bytes, mut threshold_percent) = (None, None);
     match text.split_once('=') {
-        Some(("memory", value)) => memory_bytes = Some(check_memory("memory", value)?),
+        Some(("memory", value)) => {
+            memory_bytes = Some(check_memory("memory", value, MEMORY_BYTES_MIN)?)
+        }
         Some(("threshold", value)) => {
             let number = percent(value).filter(|number| PERCENT.contains(number));
             threshold_percent = Some(number.ok_or_else(|| {
