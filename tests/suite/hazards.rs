@@ -89,6 +89,7 @@ hazards! {
     // is theirs besides, which without a store would all be RAM.
     forks "forks" 24 in Disk;
     kin "kin" 24;
+    held_up "held_up" 20;
     tree "tree" 32;
     daemon "daemon" 20;
     spawning "spawning" 24;

@@ -44,7 +44,7 @@ use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering:
 
 use zpager_cache::{Entry, History, State};
 use zpager_sys::{PAGE_BYTES, process, signal};
-use zpager_wire::{Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot};
+use zpager_wire::{ASKED, Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot, UNANSWERED, UNASKED};
 
 use crate::process::Process;
 use crate::regions::{InChild, Pages, Region};
@@ -53,8 +53,10 @@ use crate::regions::{InChild, Pages, Region};
 const CLAIMED_PAGES: u64 = 512;
 /// A relative with less is not asked for more.
 const ASKED_BYTES_MIN: u64 = 256 * 1024;
-/// Naps until a relative must have answered.
+/// Naps until another relative is asked, and until one must have answered if there is no other:
+/// it may wait for a processor that the machine has lent to somebody else, or be stopped.
 const NAPS_MAX: u32 = 20;
+const ANSWER_NAPS_MAX: u32 = 1000;
 const NAP_NANOSECONDS: u64 = 200_000;
 /// The same of a fork for which there is no room, and of one while the budget is exceeded.
 const BIRTH_NAPS_MIN: u32 = 100;
@@ -438,17 +440,24 @@ impl Process {
         self.engine.cache.objects().note_holds();
     }
 
-    /// Asks the relative that holds most for room; true once there is enough.
+    /// Asks the relative that holds most for room; true once there is enough. Where all were asked,
+    /// waits for one that has not answered.
     pub(crate) fn ask_relative(&mut self, bytes: i64) -> bool {
-        let Some(relative) = self.richest_relative() else {
+        let (relative, naps_max) = if let Some(relative) = self.richest_relative(UNASKED) {
+            relative.give_back.store(ASKED, Relaxed);
+            // One that is gone shows by its slot.
+            let _ = signal::queue(relative.pid.load(Relaxed), signal::SIGURG, GIVE_BACK);
+            (relative, NAPS_MAX)
+        } else if let Some(relative) = self.richest_relative(ASKED) {
+            (relative, ANSWER_NAPS_MAX)
+        } else {
             self.asked_in_vain += 1;
             return false;
         };
-        let held_bytes = relative.held_bytes();
-        relative.give_back.store(1, Relaxed);
-        // One that is gone shows by its slot.
-        let _ = signal::queue(relative.pid.load(Relaxed), signal::SIGURG, GIVE_BACK);
-        for _ in 0..NAPS_MAX {
+        let asked_bytes = relative.held_bytes();
+        let (mut held_bytes, mut idle_naps) = (asked_bytes, 0);
+        // What it holds bounds how often it gives some.
+        while idle_naps < naps_max {
             process::nap(NAP_NANOSECONDS);
             if self.is_asked() {
                 self.give_back();
@@ -456,12 +465,18 @@ impl Process {
             if self.room_bytes() >= bytes {
                 return true;
             }
-            if relative.give_back.load(Relaxed) == 0 {
-                break;
+            if relative.give_back.load(Relaxed) == UNASKED {
+                // Less may be pages that others have too.
+                self.asked_in_vain += u32::from(relative.held_bytes() >= asked_bytes);
+                return false;
             }
+            let is_giving = relative.held_bytes() < held_bytes;
+            held_bytes = held_bytes.min(relative.held_bytes());
+            idle_naps = if is_giving { 0 } else { idle_naps + 1 };
         }
-        // Less may be pages that others have too.
-        self.asked_in_vain += u32::from(relative.held_bytes() >= held_bytes);
+        if naps_max == ANSWER_NAPS_MAX {
+            let _ = relative.give_back.compare_exchange(ASKED, UNANSWERED, Relaxed, Relaxed);
+        }
         false
     }
 
@@ -482,7 +497,7 @@ impl Process {
 
     /// Whether a relative or the supervisor wants room from this process.
     pub(crate) fn is_asked(&self) -> bool {
-        self.slot.give_back.load(Relaxed) != 0
+        self.slot.give_back.load(Relaxed) != UNASKED
     }
 
     /// Takes away what relatives left that were killed and waited for; the supervisor looks more seldom.
@@ -495,9 +510,9 @@ impl Process {
         }
     }
 
-    /// The relative with most to give. Of many only what is their own counts: what they share, all
-    /// of them would have to give.
-    fn richest_relative(&self) -> Option<&'static ProcessSlot> {
+    /// The relative with most to give of those whose `give_back` is `asked`. Of many only what is
+    /// their own counts: what they share, all of them would have to give.
+    fn richest_relative(&self, asked: u32) -> Option<&'static ProcessSlot> {
         let is_many = self.control.processes.count() > self.holders_few();
         let bytes = |slot: &ProcessSlot| match is_many {
             true => slot.resident_bytes.load(Relaxed),
@@ -505,8 +520,8 @@ impl Process {
         };
         let others =
             self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot));
-        let free = others.filter(|slot| slot.give_back.load(Relaxed) == 0);
-        let richest = free.max_by_key(|slot| bytes(slot))?;
+        let alike = others.filter(|slot| slot.give_back.load(Relaxed) == asked);
+        let richest = alike.max_by_key(|slot| bytes(slot))?;
         (bytes(richest) >= ASKED_BYTES_MIN).then_some(richest)
     }
 }

@@ -176,7 +176,7 @@ impl Process {
     /// kernel keeps one, so what is to be done is not in the signal.
     fn serve_run(&mut self, thread: &mut Thread) {
         self.serve_request(thread);
-        if self.slot.give_back.load(Relaxed) != 0 {
+        if self.is_asked() {
             self.give_back();
         }
     }

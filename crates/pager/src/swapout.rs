@@ -13,7 +13,7 @@ use zpager_policy::{Shares, Step};
 use zpager_sys::processor::ticks;
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, PAGE_BYTES};
-use zpager_wire::{EventKind, Frame, Frames};
+use zpager_wire::{EventKind, Frame, Frames, UNASKED};
 
 use crate::account::count;
 use crate::fault::TRIES_MAX;
@@ -451,7 +451,7 @@ impl Process {
         }
         self.give_spares(bytes);
         self.engine.cache.heed_relatives();
-        self.slot.give_back.store(0, Relaxed);
+        self.slot.give_back.store(UNASKED, Relaxed);
     }
 }
 

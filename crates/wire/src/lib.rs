@@ -22,7 +22,7 @@ mod ring;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, Frames, Holds, Left, Tables};
-pub use processes::{MAX_PROCESSES, ProcessSlot, Processes, Request};
+pub use processes::{ASKED, MAX_PROCESSES, ProcessSlot, Processes, Request, UNANSWERED, UNASKED};
 pub use remote::{Kind, Remote, RemoteCounts, Requests, Taken, Ticket};
 pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
 

@@ -20,13 +20,21 @@ use crate::{LEFT, NO_PROCESS, RETIRING, Usage, no_process};
 /// How many processes of one run can be managed at the same time.
 pub const MAX_PROCESSES: usize = 1024;
 
+/// Nobody wants room of the process, or it has given what it can.
+pub const UNASKED: u32 = 0;
+/// Somebody does, and a relative may wait for it.
+pub const ASKED: u32 = 1;
+/// One has waited in vain: nobody waits until it answers.
+pub const UNANSWERED: u32 = 2;
+
 /// One managed process's share of the budget.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ProcessSlot {
     /// The process, or 0 where the slot is free.
     pub pid: AtomicI32,
-    /// Set by the supervisor: this process shall give back pages until the sum fits.
+    /// Whether this process shall give back pages until the sum fits: [`UNASKED`], [`ASKED`] by the
+    /// supervisor or a relative, or [`UNANSWERED`].
     pub give_back: AtomicU32,
     /// Share of `Usage::resident_bytes`.
     pub resident_bytes: AtomicU64,
@@ -97,7 +105,7 @@ impl ProcessSlot {
     pub const fn new() -> Self {
         ProcessSlot {
             pid: no_process(),
-            give_back: AtomicU32::new(0),
+            give_back: AtomicU32::new(UNASKED),
             resident_bytes: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
             pool_bytes: AtomicU64::new(0),
@@ -214,7 +222,7 @@ impl ProcessSlot {
             sum.fetch_sub(share.swap(0, Relaxed), Relaxed);
         }
         self.shared_bytes.store(0, Relaxed);
-        self.give_back.store(0, Relaxed);
+        self.give_back.store(UNASKED, Relaxed);
         self.starved.store(0, Relaxed);
         self.request.answers.store(0, SeqCst);
         self.request.state.store(0, Relaxed);

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use libc::pid_t;
-use zpager_wire::{Control, GIVE_BACK, ProcessSlot, Tables};
+use zpager_wire::{ASKED, Control, GIVE_BACK, ProcessSlot, Tables, UNASKED};
 
 /// How often to look while several processes share the budget.
 const SHARED_INTERVAL: Duration = Duration::from_millis(25);
@@ -69,14 +69,14 @@ fn richest<'a>(control: &'a Control, starving: &[pid_t]) -> Option<&'a ProcessSl
         .processes
         .in_use()
         .filter(|slot| !starving.contains(&slot.pid.load(Relaxed)))
-        .filter(|slot| slot.give_back.load(Relaxed) == 0)
+        .filter(|slot| slot.give_back.load(Relaxed) == UNASKED)
         .max_by_key(|slot| slot.held_bytes())
         .filter(|slot| slot.held_bytes() > 0)
 }
 
 /// Asks a process to give back pages until the sum fits.
 fn ask(slot: &ProcessSlot) {
-    slot.give_back.store(1, Relaxed);
+    slot.give_back.store(ASKED, Relaxed);
     let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(GIVE_BACK) };
     // SAFETY: a process with a slot has the agent's handler for SIGURG; one that is gone meanwhile, or
     // has become another program, gets nothing that does anything.
@@ -130,7 +130,7 @@ mod tests {
         let pid = |slot: Option<&ProcessSlot>| slot.map(|slot| slot.pid.load(Relaxed));
         assert_eq!(pid(richest(&control, &[1])), Some(2));
         assert_eq!(pid(richest(&control, &[2])), Some(3));
-        richer.give_back.store(1, Relaxed);
+        richer.give_back.store(ASKED, Relaxed);
         assert_eq!(pid(richest(&control, &[1])), Some(3));
         assert_eq!(pid(richest(&control, &[1, 2, 3])), None);
     }
