@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::machine::Machine;
@@ -312,9 +313,10 @@ fn lock(mut file: File) -> Result<Flock<File>> {
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(journal) => return Ok(journal),
+            Err((_, error)) if error != Errno::EWOULDBLOCK => bail!("the bench's journal: {error}"),
             Err((given_back, _)) if Instant::now() < deadline => file = given_back,
-            Err((_, error)) => {
-                bail!("another zpager bench is running, or is being put back ({error})")
+            Err(_) => {
+                bail!("another zpager bench is running: wait until it has put everything back")
             }
         }
         std::thread::sleep(Duration::from_millis(20));
