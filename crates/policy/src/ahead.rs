@@ -16,8 +16,19 @@
 
 /// Most pages fetched for one fault.
 pub const WINDOW_MAX: usize = 64;
-/// Neighbours that came in lately before they count as a stream: two hardly ever do by chance.
+/// Neighbours that came in lately before they count as a stream.
 const HISTORY_MIN: usize = 2;
+/// The same where most such streams end at once: four hardly ever come in by chance.
+const HISTORY_DOUBTED: usize = 4;
+
+/// Streams told by their neighbours whose going on is awaited.
+const AWAITED: usize = 8;
+/// Of so many told one has to go on.
+const TOLD_FOR_ONE: u32 = 12;
+/// Streams told after which what was learned of them counts half.
+const TOLD_MAX: u32 = 64;
+/// Streams told before anything is learned of them.
+const TOLD_MIN: u32 = 8;
 
 /// Pages with which a stream in the store begins where neighbours are wanted too. As page-cluster of
 /// Linux, but no power of two: a stride as long as the window would look like a stream.
@@ -48,6 +59,44 @@ pub struct Ahead {
     followed: u32,
     /// Streams begun.
     begun: u32,
+    told: Told,
+}
+
+/// What became of the streams that neighbours told of.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    /// The pages at which the last ones go on, if they do; no page is 0.
+    awaited: [u64; AWAITED],
+    last: usize,
+    streams: u32,
+    went_on: u32,
+}
+
+impl Told {
+    /// One more, which goes on at `page`.
+    fn add(&mut self, page: u64) {
+        self.last = (self.last + 1) % AWAITED;
+        self.awaited[self.last] = page;
+        self.streams += 1;
+        if self.streams >= TOLD_MAX {
+            self.streams /= 2;
+            self.went_on /= 2;
+        }
+    }
+
+    /// Whether a fault at `page` is one of them going on, which is noted.
+    fn goes_on(&mut self, page: u64) -> bool {
+        let Some(awaited) = self.awaited.iter_mut().find(|awaited| **awaited == page) else {
+            return false;
+        };
+        *awaited = 0;
+        self.went_on += 1;
+        true
+    }
+
+    fn are_doubted(&self) -> bool {
+        self.streams >= TOLD_MIN && self.went_on * TOLD_FOR_ONE < self.streams
+    }
 }
 
 impl Ahead {
@@ -64,12 +113,16 @@ impl Ahead {
         if self.window == WINDOW_MAX {
             return Window::Up(WINDOW_MAX);
         }
+        let is_doubted = !self.told.goes_on(page) && !is_spilled && self.told.are_doubted();
+        let least = if is_doubted { HISTORY_DOUBTED } else { HISTORY_MIN };
         let below = run(|at| page.checked_sub(at), &came_lately);
-        if below >= HISTORY_MIN.max(self.window) {
+        if below >= least.max(self.window) {
             self.window = below;
+            self.told.add(page + below as u64);
         } else if self.window == 1 {
             let above = run(|at| page.checked_add(at), &came_lately);
-            if above >= HISTORY_MIN {
+            if above >= least {
+                self.told.add(page.saturating_sub(above as u64));
                 return Window::Down(above);
             }
             self.window = self.begin(is_spilled, below + above);
@@ -115,6 +168,9 @@ mod tests {
     extern crate std;
     use super::*;
     use std::collections::BTreeSet;
+    use std::vec;
+    use std::vec::Vec;
+    use zpager_seed::{Random, random};
 
     /// Serves faults at `pages` with everything that came kept; gives how many there were.
     fn faults(pages: impl Iterator<Item = u64>, is_spilled: bool) -> usize {
@@ -172,6 +228,74 @@ mod tests {
         let scattered = (0..500u64).map(|at| at * 7919 % 100_003);
         assert_eq!(faults(scattered.clone(), false), 500);
         assert_eq!(faults(scattered, true), 500);
+    }
+
+    /// Memory of which the pages that came in last came in lately.
+    struct Memory {
+        ahead: Ahead,
+        came: Vec<Option<usize>>,
+        now: usize,
+    }
+
+    impl Memory {
+        const PAGES: u64 = 10_000;
+        /// Pages of it at random, a quarter of which came in lately.
+        const RANDOM: u64 = 4000;
+
+        fn new() -> Self {
+            let came = vec![None; Self::PAGES as usize];
+            Memory { ahead: Ahead::default(), came, now: 0 }
+        }
+
+        fn came_lately(&self, page: u64) -> bool {
+            self.came[page as usize].is_some_and(|then| self.now - then < Self::RANDOM as usize / 4)
+        }
+
+        /// Wants a page; gives how many others came with it.
+        fn want(&mut self, page: u64, is_spilled: bool) -> usize {
+            if self.came_lately(page) {
+                return 0;
+            }
+            let mut ahead = self.ahead;
+            let (first, count) = match ahead.window(page, is_spilled, |at| self.came_lately(at)) {
+                Window::Up(count) => (page, count),
+                Window::Down(count) => (page + 1 - count as u64, count),
+            };
+            ahead.fetched(first, count);
+            self.ahead = ahead;
+            for at in first as usize..first as usize + count {
+                self.came[at] = Some(self.now);
+                self.now += 1;
+            }
+            count - 1
+        }
+
+        /// Wants so many pages at random; gives how many others came with them.
+        fn want_at_random(
+            &mut self,
+            random: &mut Random,
+            faults: usize,
+            is_spilled: bool,
+        ) -> usize {
+            (0..faults).map(|_| self.want(64 + random.u64(..Self::RANDOM), is_spilled)).sum()
+        }
+    }
+
+    #[test]
+    fn neighbours_by_chance_are_no_stream_but_in_the_store() {
+        let mut random = random(1);
+        let in_the_store = Memory::new().want_at_random(&mut random, 20_000, true);
+        let mut memory = Memory::new();
+        let in_the_pool = memory.want_at_random(&mut random, 20_000, false);
+        assert!(in_the_pool * 8 < in_the_store, "{in_the_pool} of {in_the_store}");
+        // One that begins amid all that is told nevertheless.
+        let mut faults = 0;
+        for page in 2 * Memory::RANDOM..2 * Memory::RANDOM + 1000 {
+            faults += usize::from(!memory.came_lately(page));
+            memory.want(page, false);
+            memory.want_at_random(&mut random, 1, false);
+        }
+        assert!(faults < 50, "{faults} for 1000 pages in order");
     }
 
     #[test]
