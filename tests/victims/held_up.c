@@ -5,27 +5,37 @@
  */
 #include "victim.h"
 
+#include <poll.h>
+
 #define ROUNDS 3
 #define HELD_UP_MICROSECONDS 40000
-#define FREE_MICROSECONDS 10000
+#define FREE_MILLISECONDS 10
 
-/* Another process does it: a thread's calls may have to wait for what its own process waits for. */
-static pid_t hold_up(pid_t held_up) {
+/* Another process does it: a thread's calls may have to wait for what its own process waits for. It
+ * ends once the other end of the pipe is closed, and only where nobody is held up. */
+static pid_t hold_up(pid_t held_up, const int ends[2]) {
     pid_t child = fork();
     CHECK(child >= 0);
-    while (child == 0) {
+    if (child != 0) {
+        CHECK(close(ends[0]) == 0);
+        return child;
+    }
+    CHECK(close(ends[1]) == 0);
+    struct pollfd end = {.fd = ends[0], .events = POLLIN};
+    while (poll(&end, 1, FREE_MILLISECONDS) <= 0) {
         if (kill(held_up, SIGSTOP) != 0)
-            _exit(0);
+            break;
         usleep(HELD_UP_MICROSECONDS);
         kill(held_up, SIGCONT);
-        usleep(FREE_MICROSECONDS);
     }
-    return child;
+    _exit(0);
 }
 
 int main(int argc, char **argv) {
     note(victim_start(argc, argv));
-    pid_t holder = hold_up(getpid());
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    pid_t holder = hold_up(getpid(), ends);
     ballast_make(44);
     for (int round = 0; round < ROUNDS; round++) {
         pid_t child = fork();
@@ -37,7 +47,7 @@ int main(int argc, char **argv) {
         CHECK_CHILD(child);
         press();
     }
-    CHECK(kill(holder, SIGKILL) == 0);
-    wait_for(holder);
+    CHECK(close(ends[1]) == 0);
+    CHECK_CHILD(holder);
     return victim_end();
 }
