@@ -113,6 +113,10 @@ impl Drop for Mounted<'_> {
                 assert!(output.status.success(), "{name}: {output:?}");
             }
         }
+        if std::thread::panicking() {
+            // Where unmounting failed it would serve on.
+            let _ = self.nbdfuse.kill();
+        }
         self.nbdfuse.wait().expect("a child");
     }
 }
