@@ -55,8 +55,6 @@ const RAW_BYTES_KEPT: usize = 512 * 1024;
 const WRITE_BYTES_MIN: usize = 128 * 1024;
 /// Longest read from the store.
 const READ_BYTES: usize = 128 * 1024;
-/// A cluster that is read around in takes at most this part of the pool's bound.
-const AROUND_PART: usize = 128;
 /// Most pages of one read.
 const RUN_MAX: usize = 64;
 /// Spills not even tried after the store was found full, as looking for room costs a walk.
@@ -223,9 +221,11 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     /// Whether what is written now is put there.
     shelves: bool,
     blocks: M::Space,
-    /// A cluster that is read around in, where the pool may be large enough for that.
+    /// Clusters that are read around in, as many as the pool is large enough for.
     around: Option<M::Space>,
     around_state: Around,
+    /// How much of that may be used.
+    around_bytes: usize,
     /// What is held of each cluster.
     held: Held<M::Space>,
     /// What cleaning found.
@@ -294,11 +294,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             shelf,
             shelves: false,
             blocks: source.reserve(READ_BYTES)?,
-            around: match rules.reads_around && pool_bytes_max >= CLUSTER_BYTES * AROUND_PART {
-                true => Some(source.reserve(CLUSTER_BYTES)?),
-                false => None,
+            around: match rules.around_bytes(pool_bytes_max) {
+                0 => None,
+                bytes => Some(source.reserve(bytes)?),
             },
             around_state: Around::NEW,
+            around_bytes: rules.around_bytes(pool_bytes_max),
             held: Held::new(source.reserve(held_bytes)?, seal),
             found: source.reserve(Waiting::BYTES)?,
             waiting: Waiting::default(),
@@ -361,12 +362,14 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Has the buffers take all the RAM that they may come to need, so that using one takes none.
     pub fn touch_buffers(&mut self) {
-        let store_buffers = [Some(&self.blocks), self.around.as_ref()];
-        let store_buffers = store_buffers.into_iter().flatten().chain(self.writer.buffers());
-        let coding_buffers = [&self.scratch, &self.output].into_iter();
+        let around = self.around.iter().map(|around| (around, self.around_bytes));
+        let whole = |buffer| (buffer, Space::bytes(buffer));
+        let store_buffers =
+            self.writer.buffers().iter().chain([&self.blocks]).map(whole).chain(around);
+        let coding_buffers = [&self.scratch, &self.output].into_iter().map(whole);
         let has_store = self.store.is_some();
-        for buffer in coding_buffers.chain(store_buffers.filter(|_| has_store)) {
-            for offset in (0..buffer.bytes()).step_by(BLOCK_BYTES) {
+        for (buffer, bytes) in coding_buffers.chain(store_buffers.filter(|_| has_store)) {
+            for offset in (0..bytes).step_by(BLOCK_BYTES) {
                 // SAFETY: within the space, which is this cache's alone; it stays what it is.
                 unsafe {
                     let byte = buffer.base().add(offset);
@@ -376,9 +379,19 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
     }
 
+    /// Has clusters that are read around in take no more than goes with so much memory of programs and
+    /// pool together, and no more than went with the pool's bound.
+    pub fn bound_around(&mut self, memory_bytes: usize) {
+        let reserved_bytes = self.around.as_ref().map_or(0, Space::bytes);
+        self.around_bytes = self.rules.around_bytes(memory_bytes).min(reserved_bytes);
+        if self.around_state.used_bytes() > self.around_bytes {
+            self.forget_around();
+        }
+    }
+
     fn forget_around(&mut self) {
-        if let Some(around) = self.around.as_ref().filter(|_| self.around_state.holds()) {
-            around.release(0, CLUSTER_BYTES);
+        if let Some(around) = self.around.as_ref().filter(|_| self.around_state.used_bytes() > 0) {
+            around.release(0, self.around_state.used_bytes());
         }
         self.around_state.forget();
     }
@@ -391,13 +404,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             + self.recoder.as_ref().map_or(0, Recoder::held_bytes)
             + self.writer.held_bytes()
             + pages(self.read_bytes_max)
-            + if self.around_state.holds() { CLUSTER_BYTES } else { 0 }
+            + self.around_state.used_bytes()
     }
 
     /// RAM that the buffers may come to take beyond what they take now.
     pub fn unused_buffer_bytes(&self) -> usize {
-        let around_bytes = if self.around.is_some() { CLUSTER_BYTES } else { 0 };
-        let store_bytes = 2 * CLUSTER_BYTES + READ_BYTES + around_bytes + Waiting::BYTES;
+        let store_bytes = 2 * CLUSTER_BYTES + READ_BYTES + self.around_bytes + Waiting::BYTES;
         let most_bytes = scratch_bytes(self.coding.codec()).next_multiple_of(BLOCK_BYTES)
             + 2 * BLOCK_BYTES
             + self.recoder.as_ref().map_or(0, Recoder::bytes)
@@ -781,18 +793,16 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             read_run(&blocks, clusters, places, buffer, each);
             return Ok(());
         }
-        let transfer = match &self.around {
+        let transfer = match self.around.as_ref().filter(|_| self.around_bytes > 0) {
             Some(around) => {
                 // SAFETY: the space is this cache's alone.
-                let around = unsafe { bytes_mut(around, CLUSTER_BYTES) };
-                let (end_bytes, state) = (self.writer.end_bytes(), self.around_state);
+                let around = unsafe { bytes_mut(around, self.around_bytes) };
+                let (end_bytes, state) = (self.writer.end_bytes(), &mut self.around_state);
                 let around = ReadAround::new(&store.blocks, clusters, end_bytes, around, state);
                 // A cluster that is not written yet is not to be read around in.
                 let blocks = self.writer.reading(&around);
                 read_run(&blocks, clusters, places, buffer, each);
-                let (state, transfer) = around.finish();
-                self.around_state = state;
-                transfer
+                around.transfer()
             }
             None => {
                 let blocks = self.writer.reading(&store.blocks);

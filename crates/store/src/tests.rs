@@ -308,8 +308,8 @@ proptest! {
             }
             memory.write_at(0, whole).unwrap();
         }
-        let (mut window, state) = (Buffer::new(CLUSTER_BYTES), Around::NEW);
-        let around = ReadAround::new(&stores, clusters, end_bytes as u64, window.get(), state);
+        let (mut window, mut state) = (Buffer::new(CLUSTER_BYTES), Around::NEW);
+        let around = ReadAround::new(&stores, clusters, end_bytes as u64, window.get(), &mut state);
         let mut buffer = Buffer::new(buffer_blocks * BLOCK_BYTES);
         let mut came = 0;
         let each = |at: usize, found: Result<&[u8], ReadError>| {

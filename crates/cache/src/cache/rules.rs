@@ -2,13 +2,17 @@
 
 use zpager_policy::{CleanPages, Design, DesignId, Leaving, PoolKind, ReadPath, StoreLayout};
 use zpager_pool::{AnyPool, Buckets, Buffers, Cells, Handle, SizeClasses, Space, SpaceSource};
-use zpager_store::{BLOCK_BYTES, CLUSTER_BYTES};
+use zpager_store::{BLOCK_BYTES, CLUSTER_BYTES, WINDOWS_MAX};
 
 use super::{PAGE_BYTES, WRITE_BYTES_MIN};
 use crate::order::Pages;
 
 /// Address space of size classes for each byte of RAM that they may hold.
 const SIZE_CLASSES_FACTOR: usize = 4;
+/// Clusters that are read around in take at most this part of the memory, and none of a small one,
+/// where a cluster is worth more as pages.
+const AROUND_PART: usize = 64;
+const AROUND_BYTES_MIN: usize = 32 << 20;
 /// Shortest address space of a pool: a batch of pages as they are, and some more.
 const POOL_SPACE_BYTES_MIN: usize = 1 << 20;
 /// Longest address space of a pool, in which handles still tell every place apart.
@@ -53,6 +57,13 @@ impl Rules {
             reads_around: design.read_path == ReadPath::Ahead,
             virtual_percent: design.virtual_percent,
         }
+    }
+
+    /// Most RAM for clusters that are read around in, where programs and pool have `memory_bytes`.
+    pub(super) fn around_bytes(&self, memory_bytes: usize) -> usize {
+        let pays = self.reads_around && memory_bytes >= AROUND_BYTES_MIN;
+        let windows = (memory_bytes / AROUND_PART / CLUSTER_BYTES).min(WINDOWS_MAX);
+        if pays { windows * CLUSTER_BYTES } else { 0 }
     }
 
     /// Most records that a store of so many clusters may have.
