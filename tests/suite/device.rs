@@ -26,6 +26,9 @@ const MIB: u64 = 1 << 20;
 const EIO: u32 = 5;
 const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
+/// Ways to be scheduled, as sched(7) numbers them.
+const USUAL: i32 = 0;
+const ROUND_ROBIN: i32 = 2;
 /// What the process takes besides what it is granted: its heap, its stacks, its program's data.
 const PROCESS_BYTES: u64 = 3 * MIB;
 
@@ -787,6 +790,30 @@ fn memory_is_taken_ahead_as_it_fills_and_given_back_as_it_empties() {
         assert!(server.control("set memory=8M").status.success());
         assert!(server.figure("kept_bytes") < 8 * MIB, "no more than it may");
     }
+}
+
+/// Where the kernel has no memory for it, the thread that takes it goes on trying: it must not keep from
+/// the processor those who serve, or the kernel's own that make some.
+#[test]
+fn who_takes_memory_ahead_comes_after_who_serves() {
+    let server = Server::start("--size 96M --memory 48M --memory-ahead 4M --store none");
+    let _client = server.client(true);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it lives");
+    let stats =
+        tasks.map(|task| std::fs::read_to_string(task.expect("listed").path().join("stat")));
+    // The policy is field 41 of proc_pid_stat(5); the first two are the number and the name.
+    let policy = |stat: String| -> i32 {
+        let mut fields = stat.rsplit(')').next().expect("a name").split_whitespace();
+        fields.nth(38).and_then(|field| field.parse().ok()).expect("a policy")
+    };
+    let policies: Vec<_> = stats.map(|stat| policy(stat.expect("it lives"))).collect();
+    if !policies.contains(&ROUND_ROBIN) {
+        println!("skipped: nobody allowed real-time scheduling");
+        return;
+    }
+    let others = policies.iter().filter(|policy| **policy != ROUND_ROBIN);
+    assert_eq!(others.collect::<Vec<_>>(), [&USUAL], "{policies:?}");
+    assert!(policies.len() >= 4, "{policies:?}");
 }
 
 /// Runs a tool that has to succeed; gives what it printed.

@@ -11,12 +11,14 @@
 //!
 //! Once [`Target::keep_memory`] was called the pool keeps RAM ahead of what it holds: all that the rest
 //! does not need, or so much as was set. As tables grow it gives some of that up; a thread of its own
-//! ([`Target::keep_ahead`]) takes more as it fills, and gives back as it empties. That thread waits for
-//! the kernel, which may have to swap for it, without the lock. Where it is behind, blocks leave for the
+//! ([`Target::keep_ahead`]) takes more as it fills, and gives back as it empties. That thread waits,
+//! without the lock, until the kernel has some free, which may have to swap for it. Where it is behind, blocks leave for the
 //! store rather than have the kernel asked by whoever serves it.
 //!
 //! Invariants: a block that was refused is what it was, and so are all others. A block of zeros is
-//! nothing at all. A block that is trimmed has left pool and store when the call returns.
+//! nothing at all. A block that is trimmed has left pool and store when the call returns. RAM is taken
+//! only where some is free ([`FreeMemory`]), once the kernel may swap to the device: whoever asks it for
+//! more has to make some himself, by writing to this very device.
 //!
 //! Bad case: writes of parts of blocks, each of which is read, changed and made bytes of again, all
 //! under the lock.
@@ -34,9 +36,10 @@ use zpager_policy::{Design, SLOTS, Sample, Sampler, Settings};
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 
+use crate::free_memory::FreeMemory;
 use crate::nbd::BUFFERS_BYTES;
 use crate::shortage::{Room, Shortage};
-use crate::space::take;
+use crate::space::{TAKE_BYTES, take};
 use crate::statistics::{Counters, Status};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BLOCKS, Worker};
@@ -51,8 +54,12 @@ pub const MEMORY_BYTES_MIN: u64 = 8 << 20;
 pub(crate) const BLOCK_BYTES: u64 = PAGE_BYTES as u64;
 /// The most that one block more may need: a slab, a page of the index, of each order and of tables.
 pub(crate) const GROWTH_BYTES: usize = 64 << 10;
-/// Before RAM is asked for again that there was not.
+/// Before RAM is asked for again that the kernel refused, and before it is looked for again where none
+/// was free.
 const KEEP_PAUSE: Duration = Duration::from_secs(1);
+const FREE_PAUSE: Duration = Duration::from_millis(5);
+/// How often in a row it is looked for on behalf of somebody who waits.
+const FREE_TRIALS: usize = 200;
 /// The least RAM that a pool may take ahead of what it holds.
 pub const AHEAD_BYTES_MIN: u64 = 1 << 20;
 /// Kept for blocks that are written again.
@@ -140,12 +147,13 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         })
     }
 
-    /// Has the pool keep what it is to keep, others being served in between. False where there is too
-    /// little: it keeps what it has.
-    fn keep(&self) -> bool {
+    /// Has the pool keep what it is to keep, others being served in between. It keeps what it has where
+    /// there is too little. Nothing is taken that is not `free`, where that is given.
+    fn keep(&self, mut free: Option<&mut FreeMemory>) -> Result<(), Missing> {
         loop {
+            let is_free = free.as_mut().is_none_or(|free| free.has(TAKE_BYTES as u64));
             let mut shared = self.lock();
-            let Some(part) = shared.keep_part() else { return true };
+            let Some(part) = shared.keep_part(is_free)? else { return Ok(()) };
             let base = shared.engine.cache.objects().base();
             drop(shared);
             // SAFETY: a part of the pool's stretch, which lives as long as the device.
@@ -153,9 +161,26 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             let mut shared = self.lock();
             shared.kept_bytes = Some(shared.engine.cache.objects().taken(part, has_ram));
             if !has_ram {
-                return false;
+                return Err(Missing::Refused);
             }
         }
+    }
+
+    /// The same of what was granted while others are served: where none is free the kernel has a second
+    /// to make some so.
+    fn keep_granted(&self) -> Result<(), Missing> {
+        let mut free = FreeMemory::open().ok();
+        let (mut trials, mut most_bytes) = (0, None);
+        while trials < FREE_TRIALS {
+            match self.keep(free.as_mut()) {
+                Err(Missing::NoneFree) => thread::sleep(FREE_PAUSE),
+                outcome => return outcome,
+            }
+            let kept_bytes = self.lock().kept_bytes;
+            trials = if kept_bytes > most_bytes { 0 } else { trials + 1 };
+            most_bytes = most_bytes.max(kept_bytes);
+        }
+        Err(Missing::NoneFree)
     }
 
     /// Has the thread that keeps RAM ahead look, if there is something to do for it.
@@ -301,16 +326,19 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             shared.engine.cache.touch_buffers();
             shared.kept_bytes = Some(0);
         }
-        self.keep()
+        self.keep(None).is_ok()
     }
 
     fn keep_ahead(&self) {
+        let mut free = FreeMemory::open().ok();
         loop {
             let shared = self.lock();
             let even = self.uneven.wait_while(shared, |shared| !shared.is_uneven());
             drop(even.unwrap_or_else(PoisonError::into_inner));
-            if !self.keep() {
-                thread::sleep(KEEP_PAUSE);
+            match self.keep(free.as_mut()) {
+                Ok(()) => {}
+                Err(Missing::NoneFree) => thread::sleep(FREE_PAUSE),
+                Err(Missing::Refused) => thread::sleep(KEEP_PAUSE),
             }
         }
     }
@@ -329,20 +357,22 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
 
     fn set_memory(&self, memory_bytes: u64) -> Result<(), String> {
         check_memory(memory_bytes, self.memory_bytes_max)?;
-        let before = std::mem::replace(&mut self.lock().memory_bytes, memory_bytes);
+        let before = self.lock().bound(memory_bytes);
         for _ in 0..SPILLS_MAX {
             let mut shared = self.lock();
             if shared.fits(RESERVE_BYTES) {
+                if shared.kept_bytes.is_some() {
+                    shared.engine.cache.touch_buffers();
+                }
                 shared.give_up();
                 shared.watch();
                 drop(shared);
-                return match self.keep() {
-                    true => Ok(()),
-                    false => Err(format!("memory={memory_bytes}: there is not so much: give less")),
-                };
+                return self.keep_granted().map_err(|_| {
+                    format!("memory={memory_bytes}: there is not so much: give less")
+                });
             }
             if let Err(refused) = shared.spill() {
-                shared.memory_bytes = before;
+                shared.bound(before);
                 let why = match refused {
                     Refused::NoSpace => "and the store takes no more",
                     Refused::Io => "and the store fails",
@@ -351,7 +381,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
                 return Err(format!("memory={memory_bytes}: {held_bytes} bytes are held, {why}"));
             }
         }
-        self.lock().memory_bytes = before;
+        self.lock().bound(before);
         Err(format!("memory={memory_bytes}: it cannot be made so small now"))
     }
 
@@ -415,6 +445,11 @@ pub(crate) fn engine_bytes<M: SpaceSource + Copy, B: Blocks>(engine: &Engine<M, 
         + SLOTS * size_of::<Sample>()
 }
 
+/// Memory of the machine whose programs swap to a pool of so much: a quarter of it is hp's best share.
+fn machine_bytes(memory_bytes: u64) -> usize {
+    (memory_bytes as usize).saturating_mul(4)
+}
+
 /// An engine of a design, with a cache that may grow to `memory_bytes_max`. `None` when `source` has no room.
 ///
 /// The table of the sampler, 32 KiB, is never given back: the engine takes what lives as long as the
@@ -425,10 +460,20 @@ pub(crate) fn engine<M: SpaceSource + Copy, B: Blocks>(
     setup: &Setup,
     store: Option<Store<B>>,
 ) -> Option<Box<Engine<M, B>>> {
-    let cache = Cache::new(source, design, setup.memory_bytes_max as usize, store)?;
+    let mut cache = Cache::new(source, design, setup.memory_bytes_max as usize, store)?;
+    cache.bound_around(machine_bytes(setup.memory_bytes));
     let slots = vec![Sample::default(); SLOTS].leak();
     let sampler = Sampler::new(slots, setup.size_bytes / BLOCK_BYTES);
     Some(Box::new(Engine::new(cache, design, sampler, setup.memory_bytes)))
+}
+
+/// Why a pool keeps less than it is to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// There is none free at present.
+    NoneFree,
+    /// The kernel gives none.
+    Refused,
 }
 
 /// Where within a block a range ends that ends at `end_bytes`.
@@ -437,6 +482,12 @@ fn part_end(block: u64, end_bytes: u64) -> usize {
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
+    /// Has pool and buffers take no more than `memory_bytes` from now on; gives what it was before.
+    fn bound(&mut self, memory_bytes: u64) -> u64 {
+        self.engine.cache.bound_around(machine_bytes(memory_bytes));
+        std::mem::replace(&mut self.memory_bytes, memory_bytes)
+    }
+
     /// All that pool, metadata, buffers and connections take or may come to take.
     fn held_bytes(&self) -> usize {
         // The table of the store's clusters.
@@ -477,18 +528,21 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     }
 
     /// Has the pool keep what it is to keep. Gives a part for which RAM is to be taken first, while there
-    /// is one.
-    fn keep_part(&mut self) -> Option<Range<usize>> {
-        let kept_bytes = self.kept_bytes?;
+    /// is one and RAM is free.
+    fn keep_part(&mut self, is_free: bool) -> Result<Option<Range<usize>>, Missing> {
+        let Some(kept_bytes) = self.kept_bytes else { return Ok(None) };
         let wanted_bytes = self.bytes_with(self.ahead_bytes.unwrap_or(usize::MAX));
         let objects = self.engine.cache.objects();
         objects.keep(wanted_bytes);
+        if !is_free && kept_bytes < wanted_bytes {
+            return Err(Missing::NoneFree);
+        }
         let missing = objects.missing();
         self.kept_bytes = Some(match missing {
             Some(_) => kept_bytes.min(wanted_bytes),
             None => wanted_bytes,
         });
-        missing
+        Ok(missing)
     }
 
     /// Whether the pool holds all the RAM that was taken ahead.

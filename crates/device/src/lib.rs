@@ -16,6 +16,7 @@ mod connections;
 pub mod control;
 mod device;
 mod disk;
+mod free_memory;
 mod kept;
 mod late;
 pub mod nbd;

@@ -41,10 +41,8 @@ const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long connections may take to end with the server.
 const END_MAX: Duration = Duration::from_secs(5);
-/// Real-time priorities of whoever serves, and of whoever takes memory ahead: a turn of the first is a
-/// tenth of a second, in which it could use up what was taken.
-const SERVING_PRIORITY: i32 = 1;
-const KEEPING_PRIORITY: i32 = 2;
+/// The lowest real-time priority, which comes before all that is not real-time.
+const LEAST_PRIORITY: i32 = 1;
 /// Stack of a connection's thread.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -255,7 +253,7 @@ fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) -> Result<(), Str
     // The kernel writes to swap once nothing is free but its reserve (`vm.min_free_kbytes`). What the
     // server's tables and its sockets take then has to come out of that: otherwise the server would
     // wait for memory that only itself can free.
-    if !become_real_time(SERVING_PRIORITY) {
+    if !schedule(libc::SCHED_RR, LEAST_PRIORITY) {
         warn(&format!(
             "SCHED_RR: {}: where the machine swaps to this device, both may stop for good when \
              memory is short: allow CAP_SYS_NICE",
@@ -266,22 +264,22 @@ fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) -> Result<(), Str
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     let device = Arc::clone(device);
     let keep_ahead = move || {
-        // Or as the others, behind which it has its turn too late.
-        let _ = become_real_time(KEEPING_PRIORITY);
+        // Should the kernel have none for it all the same, it goes on trying, and those who can make
+        // some have to have their turns.
+        let _ = schedule(libc::SCHED_OTHER, 0);
         device.keep_ahead();
     };
     let keeping = thread::Builder::new().stack_size(STACK_BYTES).spawn(keep_ahead);
     keeping.map(drop).map_err(|error| format!("a thread: {error}"))
 }
 
-/// Has this thread, and those that it starts, come before all that are not real-time; whether that is
-/// permitted.
-fn become_real_time(priority: i32) -> bool {
+/// Has this thread, and those that it starts, be scheduled so; whether that is permitted.
+fn schedule(policy: i32, priority: i32) -> bool {
     // SAFETY: all zeros are a valid parameter; the call changes this thread's scheduling alone.
     unsafe {
         let mut parameter: libc::sched_param = mem::zeroed();
         parameter.sched_priority = priority;
-        libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameter) == 0
+        libc::sched_setscheduler(0, policy, &raw const parameter) == 0
     }
 }
 

@@ -22,8 +22,10 @@ use zpager_pool::{Space, SpaceSource};
 use crate::kept::{Bits, Kept};
 
 const PAGE_BYTES: usize = 4096;
-/// Pages that are taken in one go.
-const TAKE_PAGES: usize = 256;
+/// Pages that are taken in one go: no more than a kernel has free beyond its reserve that is about to
+/// make more so.
+const TAKE_PAGES: usize = 16;
+pub(crate) const TAKE_BYTES: usize = TAKE_PAGES * PAGE_BYTES;
 
 /// Makes mappings that take RAM where they are touched.
 #[derive(Debug, Clone, Copy)]

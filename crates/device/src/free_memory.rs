@@ -1,0 +1,131 @@
+//! Whether the kernel has memory to give without making any.
+//!
+//! A thread that asks for memory when none is free makes some itself (direct reclaim): it has pages
+//! written to swap, and tries again until there is some. A server of a swap device must not be where
+//! that happens, whatever its priority: what is written to swap is written to it. So whoever takes
+//! memory for it looks here before.
+//!
+//! Source: Documentation/admin-guide/sysctl/vm.rst of Linux (`min_free_kbytes`,
+//! `lowmem_reserve_ratio`), proc_zoneinfo(5), sysinfo(2).
+//!
+//! What is free is asked of the kernel each time, for next to nothing. What of it stays with the kernel
+//! is read when `vm.min_free_kbytes` has changed.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+const PAGE_BYTES: u64 = 4096;
+const ZONES_PATH: &str = "/proc/zoneinfo";
+const RESERVE_PATH: &str = "/proc/sys/vm/min_free_kbytes";
+/// Longest text of all zones that is looked at.
+const TEXT_BYTES: usize = 256 << 10;
+
+/// What tells it.
+#[derive(Debug)]
+pub(crate) struct FreeMemory {
+    reserve: File,
+    /// What the first file said when the second was read.
+    reserve_text: [u8; 24],
+    zones: File,
+    text: Box<[u8]>,
+    kept_bytes: u64,
+}
+
+impl FreeMemory {
+    /// Opens what is to be read.
+    pub(crate) fn open() -> io::Result<FreeMemory> {
+        Ok(FreeMemory {
+            reserve: File::open(RESERVE_PATH)?,
+            reserve_text: [0; 24],
+            zones: File::open(ZONES_PATH)?,
+            text: vec![0; TEXT_BYTES].into(),
+            kept_bytes: 0,
+        })
+    }
+
+    /// Whether so much may be taken.
+    pub(crate) fn has(&mut self, bytes: u64) -> bool {
+        self.look_at_reserve();
+        let found = rustix::system::sysinfo();
+        let free_bytes = found.freeram as u64 * u64::from(found.mem_unit);
+        free_bytes >= self.kept_bytes + bytes
+    }
+
+    /// Finds out what the kernel keeps, if that may have changed.
+    fn look_at_reserve(&mut self) {
+        let mut reserve_text = [0; 24];
+        let is_read = self.reserve.read_at(&mut reserve_text, 0).is_ok();
+        if !is_read || reserve_text == self.reserve_text {
+            return;
+        }
+        self.reserve_text = reserve_text;
+        let mut length = 0;
+        while let Ok(more @ 1..) = self.zones.read_at(&mut self.text[length..], length as u64) {
+            length += more;
+        }
+        self.kept_bytes = kept_pages(&String::from_utf8_lossy(&self.text[..length])) * PAGE_BYTES;
+    }
+}
+
+/// Pages that programs do not get, of /proc/zoneinfo: of each zone its least, and what it keeps for
+/// those who can use no other zone.
+fn kept_pages(text: &str) -> u64 {
+    let zones = text.split("Node ").skip(1);
+    zones.map(|zone| zone_kept_pages(zone).unwrap_or(0)).sum()
+}
+
+fn zone_kept_pages(zone: &str) -> Option<u64> {
+    let value = |name| zone.lines().find_map(|line| line.trim().strip_prefix(name));
+    let number = |name| value(name)?.trim().parse::<u64>().ok();
+    let protection = value("protection: (")?.trim_end_matches(')').rsplit(", ").next()?;
+    Some((number("min ")? + protection.parse::<u64>().ok()?).min(number("managed ")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZONES: &str = "\
+Node 0, zone      DMA
+  per-node stats
+      nr_inactive_anon 11
+  pages free     3840
+        boost    0
+        min      10
+        low      13
+        high     16
+        spanned  4095
+        present  3998
+        managed  3840
+        protection: (0, 3019, 24090, 24090, 24090)
+      nr_free_pages 3840
+Node 0, zone   Normal
+  pages free     700
+        boost    0
+        min      900
+        low      1100
+        high     1300
+        managed  24000
+        protection: (0, 0, 50, 50, 50)
+Node 0, zone  Movable
+  pages free     0
+        min      0
+        managed  0
+        protection: (0, 0, 0, 0, 0)
+";
+
+    #[test]
+    fn no_zone_keeps_more_than_it_has() {
+        assert_eq!(kept_pages(ZONES), 3840 + 950);
+        assert_eq!(kept_pages(""), 0);
+    }
+
+    #[test]
+    fn this_machine_has_a_page_and_not_all_memory_there_could_be() {
+        let mut free = FreeMemory::open().expect("both files");
+        assert!(free.has(PAGE_BYTES));
+        assert!(!free.has(1 << 60));
+        assert!(free.kept_bytes > 0);
+    }
+}
