@@ -70,7 +70,8 @@ pages in one and pay little; five simulators at once had two.
 host's, or in which other machines had the host's. Where it waits for the disk anyway they cost little;
 where it computes, all of them.
 `output` is `ok` where it was that of a run with enough memory. Otherwise it says how a program ended: with
-137 where the kernel killed it because it found no memory.
+137 where the kernel killed it because it found no memory. One that had not ended when its time was up
+has none, and no figures.
 """
 
 

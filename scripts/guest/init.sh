@@ -1,7 +1,9 @@
 #!/bin/busybox sh
 # The first process of the guest: it does what comes over the second serial line, a line of shell at
-# a time, and answers with what that printed, a byte of value 1 and its exit status. A line that
-# begins with @ is done by a process that is never swapped out, as this one.
+# a time, and answers with what that printed, a byte of value 1 and its exit status. Before each line
+# stands its length and a space: where memory is short the kernel may lose what comes in, and such a line
+# is asked for again, by the status `again`. A line that begins with @ is done by a process that is never
+# swapped out, as this one.
 export PATH=/bin:/sbin LC_ALL=C
 if [ $# -eq 0 ]; then
 	mount -t proc proc /proc
@@ -24,7 +26,12 @@ fi
 stty -F /dev/ttyS1 raw -echo
 exec 3<>/dev/ttyS1
 printf '\001%d\n' 0 >&3
-while IFS= read -r line <&3; do
+while IFS= read -r told <&3; do
+	line=${told#* }
+	if [ "${told%% *}" != ${#line} ]; then
+		printf '\001again\n' >&3
+		continue
+	fi
 	case $line in
 	@*) (eval "${line#@}") >&3 2>&1 </dev/null ;;
 	*) (exec swappable /bin/sh -c "$line") >&3 2>&1 </dev/null ;;

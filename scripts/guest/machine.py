@@ -17,11 +17,18 @@ SLOW = f",throttling.iops-total={OPERATIONS},throttling.bps-total={DISK_BYTES}"
 QUICK = ""
 DISK_MIB = 1024
 BOOT_SECONDS = 600
+# What the guest answers to a line of which something was lost on the way, and how often it is sent.
+AGAIN = "again"
+TRIALS = 5
 KERNEL = "console=ttyS0 loglevel=6 panic=-1 mitigations=off random.trust_cpu=on"
 
 
 class Failed(Exception):
     """The guest did not do what it should, with what it said."""
+
+
+class NoAnswer(Failed):
+    """It did not in the time it had."""
 
 
 class Starved(Failed):
@@ -128,18 +135,22 @@ class Machine:
                 why = "it ended" if ready else f"no answer in {seconds} s"
                 said = self.buffer.decode(errors="replace")
                 is_starved = not ready and self.clock.waited_seconds() - waited > seconds / 2
-                kind = Starved if is_starved else Failed
+                kind = Starved if is_starved else Failed if ready else NoAnswer
                 raise kind(f"the guest: {why}\n{said}\n{self.console_tail()}")
             self.buffer += more
         said, _, rest = self.buffer.partition(b"\1")
         status, _, self.buffer = rest.partition(b"\n")
-        return said.decode(errors="replace").replace("\r", ""), int(status)
+        return said.decode(errors="replace").replace("\r", ""), status.decode()
 
     def do(self, line, seconds=60):
         """Has the guest do a line of shell; gives what it said and the exit status."""
-        self.process.stdin.write(line.encode() + b"\n")
-        self.process.stdin.flush()
-        return self.answer(seconds)
+        for _ in range(TRIALS):
+            self.process.stdin.write(f"{len(line.encode())} {line}\n".encode())
+            self.process.stdin.flush()
+            said, status = self.answer(seconds)
+            if status != AGAIN:
+                return said, int(status)
+        raise Failed(f"{line}: did not arrive whole in {TRIALS} trials")
 
     def must(self, line, seconds=60):
         """What the guest said; it has to succeed."""

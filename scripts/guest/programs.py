@@ -57,9 +57,10 @@ class Program:
 
 def at_once(name, lines, what, paper, mib=GUEST_MIB, filtered=""):
     """Several programs at the same time; what they print, `filtered`, is put in order. It fails if one
-    of them does, whatever the filter says."""
-    all_lines = " ".join(f"{{ {line} || echo $? >>$failed; }} {filtered} &" for line in lines)
-    line = (f"failed=$(mktemp); {{ {all_lines} wait; }} | sort; "
+    of them does, or what filters or sorts."""
+    note = "|| echo $? >>$failed"
+    all_lines = " ".join(f"{{ {{ {line} {note}; }} {filtered} {note}; }} &" for line in lines)
+    line = (f"failed=$(mktemp); {{ {all_lines} wait; }} | sort {note}; "
             "status=$(head -n 1 $failed); rm -f $failed; exit ${status:-0}")
     return Program(name, line, what, paper, mib)
 
