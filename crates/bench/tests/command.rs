@@ -185,7 +185,9 @@ fn a_slow_disk_is_slow_and_gone_afterwards() {
     let [free, disk] = rows.as_slice() else { panic!("{rows:?}") };
     let number = |row: &serde_json::Value, key: &str| row[key].as_u64().unwrap_or(u64::MAX);
     assert_eq!((&free["output_ok"], &disk["output_ok"]), (&true.into(), &true.into()), "{rows:?}");
-    assert_eq!((number(free, "disk_reads"), number(free, "disk_writes")), (0, 0), "{rows:?}");
+    // The disk's file system looks at its own tables now and then.
+    let unswapped_bytes = number(free, "disk_read_bytes") + number(free, "disk_written_bytes");
+    assert!(unswapped_bytes < number(free, "memory_bytes") / 100, "nothing leaves: {rows:?}");
     let (reads, written_bytes) = (number(disk, "disk_reads"), number(disk, "disk_written_bytes"));
     assert!(written_bytes >= number(disk, "memory_bytes"), "half of the pages leave: {rows:?}");
     // The kernel lets a fifth of a second's operations through at once, here and there.
