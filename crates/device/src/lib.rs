@@ -24,6 +24,7 @@ mod server;
 mod shortage;
 mod sockets;
 mod space;
+mod starting;
 mod statistics;
 mod swap_file;
 mod target;

@@ -31,6 +31,7 @@ use crate::disk::DiskFile;
 use crate::nbd::{Export, serve_client};
 use crate::sockets::{Directory, Listener, control_path};
 use crate::space::Arena;
+use crate::starting;
 use crate::swap_file::{StoreParts, SwapFile};
 use crate::target::Target;
 use crate::ublk::{Control, Ublk, is_in_use};
@@ -241,6 +242,7 @@ fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) -> Result<(), Str
              allocations may wait for it: allow CAP_SYS_RESOURCE"
         ));
     }
+    starting::give_back();
     // Pages are locked as they are touched: address space that is set aside costs nothing.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     match mlockall(flags) {
