@@ -25,7 +25,7 @@ mod kept;
 mod residents;
 mod room;
 
-use zpager_policy::{Copies, Design, PoolKind, Replacement, Sampler, Size, WINDOW_MAX};
+use zpager_policy::{Copies, Design, PoolKind, Promotion, Replacement, Sampler, Size, WINDOW_MAX};
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
@@ -68,6 +68,7 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
     sampler: Sampler<'static>,
     size: Size,
     copies: Copies,
+    promotion: Promotion,
     /// Time that spilling has taken.
     spill_ticks: u64,
     /// Most pages that one fault brings in.
@@ -97,6 +98,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             sampler,
             size: design.size,
             copies: Copies::default(),
+            promotion: Promotion::default(),
             spill_ticks: 0,
             write_ahead_percent: design.write_ahead_percent,
             write_ahead_bytes: usize::MAX,

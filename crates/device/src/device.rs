@@ -62,6 +62,8 @@ const FREE_PAUSE: Duration = Duration::from_millis(5);
 const FREE_TRIALS: usize = 200;
 /// The least RAM that a pool may take ahead of what it holds.
 pub const AHEAD_BYTES_MIN: u64 = 1 << 20;
+/// Of a device that is larger, so many times its memory are taken to be in use at a time.
+const USED_PART: u64 = 8;
 /// Kept for blocks that are written again.
 const RESERVE_BYTES: usize = 128 << 10;
 /// Writes to the store in one search for room.
@@ -232,6 +234,10 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             shared.counters.read_bytes += bytes as u64;
             for at in 0..count {
                 shared.look(worker, at, blocks.start + at as u64)?;
+            }
+            if shared.promote(worker, blocks) {
+                shared.give_up();
+                self.even(&shared);
             }
         }
         for at in 0..count {
@@ -463,7 +469,9 @@ pub(crate) fn engine<M: SpaceSource + Copy, B: Blocks>(
     let mut cache = Cache::new(source, design, setup.memory_bytes_max as usize, store)?;
     cache.bound_around(machine_bytes(setup.memory_bytes));
     let slots = vec![Sample::default(); SLOTS].leak();
-    let sampler = Sampler::new(slots, setup.size_bytes / BLOCK_BYTES);
+    // A machine seldom has all of its swap in use.
+    let used_bytes = setup.size_bytes.min(setup.memory_bytes.saturating_mul(USED_PART));
+    let sampler = Sampler::new(slots, used_bytes / BLOCK_BYTES);
     Some(Box::new(Engine::new(cache, design, sampler, setup.memory_bytes)))
 }
 
@@ -655,6 +663,26 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         self.counters.spilled_reads += reads.spilled_pages as u64;
         *seen = found.inspect_err(|_| self.counters.read_errors += 1)?;
         Ok(())
+    }
+
+    /// Has blocks of the worker's that were read from the store be in the pool again, where that pays
+    /// and there is room; whether any is.
+    fn promote(&mut self, worker: &Worker, blocks: Range<u64>) -> bool {
+        let mut promoted = 0;
+        for (at, block) in blocks.enumerate() {
+            if !self.engine.should_promote(block) {
+                continue;
+            }
+            match self.place(worker, at, block) {
+                Ok(Placed::NoRoom) | Err(_) => break,
+                Ok(_) => {
+                    self.engine.promoted(block);
+                    promoted += 1;
+                }
+            }
+        }
+        self.counters.promoted_blocks += promoted;
+        promoted > 0
     }
 
     /// Has a block be what was made of the worker's.

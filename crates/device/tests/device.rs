@@ -474,3 +474,47 @@ fn without_a_store_that_works_there_is_memory() {
         assert_eq!(device.read(&mut worker, at, block.len()), Ok(&block[..]));
     }
 }
+
+/// Blocks that shrink to somewhat less than half.
+fn halves(random: &mut Random, data: &mut [u8]) {
+    for pair in data.chunks_exact_mut(16) {
+        pair[..8].copy_from_slice(&random.u64(..).to_le_bytes());
+        pair[8..].fill(7);
+    }
+}
+
+/// Reads blocks from the first to the last; gives how many came from the store by then, and how many
+/// of them have gone back to the pool.
+fn read_all(pair: &mut Pair, blocks: std::ops::Range<u64>) -> (u64, u64) {
+    blocks.for_each(|block| pair.check(block * BLOCK_BYTES, BLOCK_BYTES));
+    let counters = pair.device.status().counters;
+    (counters.spilled_reads, counters.promoted_blocks)
+}
+
+#[test]
+fn what_is_read_again_soon_goes_back_to_the_pool() {
+    let mut random = random(2002);
+    let size_bytes = 48 * MIB;
+    let mut pair = Pair::new(DesignId::Default, size_bytes, &Behind::Good(64 * MIB));
+    let mut data = vec![0; BLOCK_BYTES as usize];
+    for block in 0..size_bytes / BLOCK_BYTES {
+        halves(&mut random, &mut data);
+        pair.write(block * BLOCK_BYTES, &data);
+    }
+    // All of it in turn: nothing is wanted again before it has left the pool.
+    let all = 0..size_bytes / BLOCK_BYTES;
+    let (first, _) = read_all(&mut pair, all.clone());
+    let (second, promoted) = read_all(&mut pair, all.clone());
+    assert!(second > first && promoted < (second - first) / 4, "{promoted} of {second}");
+    // A part of it again and again.
+    let hot = 0..2 * MIB / BLOCK_BYTES;
+    for _ in 0..16 {
+        read_all(&mut pair, hot.clone());
+    }
+    let (before, promoted) = read_all(&mut pair, hot.clone());
+    assert!(promoted > 0, "{before} of the store");
+    let (after, _) = read_all(&mut pair, hot);
+    assert_eq!(after, before, "all of it is in the pool");
+    read_all(&mut pair, all);
+    assert_eq!((pair.refused, pair.lost), (0, 0));
+}

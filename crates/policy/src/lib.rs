@@ -14,6 +14,7 @@ mod limit;
 mod lists;
 mod lru;
 mod parameters;
+mod promotion;
 mod recompression;
 mod replacement;
 mod sample;
@@ -37,6 +38,7 @@ pub use lru::Lru;
 pub use parameters::{
     AUTO, Key, Kind, OutOfRange, PARAMETERS, PARAMETERS_COUNT, Parameter, Settings,
 };
+pub use promotion::Promotion;
 pub use recompression::{Coded, Fetched, Recompression, StoreCodec};
 pub use replacement::{Replacement, ResidentsRule};
 pub use sample::{SLOTS, Sample, Sampler};

@@ -1,13 +1,17 @@
 //! The blocks of a device: nothing is resident, all of it is in the cache.
 
-use zpager_codec::PAGE_BYTES;
+use zpager_codec::{CodecId, PAGE_BYTES};
+use zpager_policy::Size;
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
 use super::{Departed, Engine};
 use crate::cache::{Content, Lost, Placed, Reads, Seen};
 use crate::coder::Coder;
-use crate::entry::PageNumber;
+use crate::entry::{History, PageNumber, State};
+
+/// Of a page in the pool that was wanted since it came there.
+const WANTED: History = History { left: 0, heat: 1 };
 
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Has page `number` be `content`, and adds what became of it to `departed`. With
@@ -20,6 +24,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     ) -> Placed {
         let placed = self.cache.replace(number, content);
         if self.count(placed, departed) {
+            self.sampler.leaves(number);
             self.settle_lists();
         }
         placed
@@ -37,11 +42,50 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     ) -> Result<Seen, Lost> {
         let list = self.cache.list(number);
         let seen = self.cache.look(number, bytes, reads)?;
+        if self.promotes() {
+            self.wanted(number);
+        }
         if let Some(list) = list {
             self.read_list(list);
             self.settle_lists();
         }
         Ok(seen)
+    }
+
+    /// Whether pages that were looked at may come back from the store, by
+    /// [`Promotion`](zpager_policy::Promotion): where the design goes by what it measures.
+    fn promotes(&self) -> bool {
+        self.cache.has_store() && matches!(self.size, Size::Split(_))
+    }
+
+    /// Notes that a page was wanted.
+    fn wanted(&mut self, number: PageNumber) {
+        let (distance, entry) = (self.sampler.distance(number), self.cache.index.get(number));
+        match entry.state() {
+            State::Spilled { .. } => {
+                let is_soon = |distance| distance < self.cache.pooled_pages() as u64;
+                distance.into_iter().for_each(|distance| self.promotion.wanted(is_soon(distance)));
+            }
+            State::Compressed { .. } if entry.history().heat == WANTED.heat => {
+                distance.into_iter().for_each(|_| self.promotion.wanted(true));
+            }
+            State::Compressed { .. } => self.enter(number, entry.with_history(WANTED)),
+            _ => return,
+        }
+        self.sampler.leaves(number);
+    }
+
+    /// Whether page `number`, which was looked at, is in the store and would better be in the pool
+    /// again. A page that does not shrink takes as much there as with who wanted it.
+    pub fn should_promote(&self, number: PageNumber) -> bool {
+        let state = self.cache.index.get(number).state();
+        let shrinks = matches!(state, State::Spilled { codec, .. } if codec != CodecId::Copy);
+        shrinks && self.promotes() && self.promotion.pays()
+    }
+
+    /// Notes that a page is in the pool again because it was wanted.
+    pub fn promoted(&mut self, number: PageNumber) {
+        self.enter(number, self.cache.index.get(number).with_history(WANTED));
     }
 
     /// Has pages be what they were before they were written, and everything that they took be free;
