@@ -494,6 +494,23 @@ fn start_telling(flags: &str) -> Server {
     Server::start_command(directory, command, flags)
 }
 
+/// What leaves programs little is told; what does not is not.
+#[test]
+fn a_server_that_may_take_most_of_the_machine_says_so() {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").expect("there");
+    let kib = |name: &str| {
+        let line = meminfo.lines().find(|line| line.starts_with(name)).expect("a value");
+        line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number")
+    };
+    for (percent, is_told) in [(65, true), (25, false)] {
+        let memory_kib = (kib("MemAvailable:") + kib("AnonPages:")) / 100 * percent;
+        let flags = format!("--size 64M --memory {memory_kib}K --memory-ahead 1M --store none");
+        let server = start_telling(&flags);
+        let said = std::fs::read_to_string(server.socket().with_file_name("said")).expect("there");
+        assert_eq!(said.contains("more than half of the"), is_told, "{percent} %: {said}");
+    }
+}
+
 /// Of two clients one fills the device; the other one reads all the time.
 #[test]
 fn a_device_that_runs_short_says_so_and_slows_who_writes() {

@@ -288,21 +288,32 @@ fn schedule(policy: i32, priority: i32) -> bool {
 /// Has the device take its memory while there is some. This comes before the kernel is told not to
 /// kill this process: where memory is shorter than it says, this is what asked for it.
 fn keep_memory(device: &dyn Target, memory_bytes: u64, warn: Warnings<'_>) {
-    let available_bytes = available_bytes();
-    if available_bytes.is_some_and(|available_bytes| available_bytes < memory_bytes)
-        || !device.keep_memory()
-    {
+    let said = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available_bytes = value_bytes(&said, "MemAvailable:");
+    let is_there = available_bytes.is_none_or(|available_bytes| available_bytes >= memory_bytes);
+    if !is_there || !device.keep_memory() {
         warn(
             "--memory: there is not so much: where the machine swaps to this device, both may stop \
              for good when memory is short: give less",
         );
+    } else if let Some(most_bytes) = programs_bytes(&said).filter(|most| memory_bytes > most / 2) {
+        let most_mib = most_bytes >> 20;
+        warn(&format!(
+            "--memory: more than half of the {most_mib} MiB that programs have of this machine: what \
+             they need at once may not fit in the rest: give less"
+        ));
     }
 }
 
-/// What the machine has for programs without swapping.
-fn available_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// What the machine has for programs: what they may take without swapping, and what they have and
+/// could swap out.
+fn programs_bytes(meminfo: &str) -> Option<u64> {
+    Some(value_bytes(meminfo, "MemAvailable:")? + value_bytes(meminfo, "AnonPages:")?)
+}
+
+/// A value of /proc/meminfo.
+fn value_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib << 10)
 }
