@@ -26,7 +26,8 @@ dropped.
 {rivals}
 
 The share of the memory is the same for zswap's pool and for zpager, and for all programs: hp's best.
-Each takes it as it fills; zpager's server takes 5.5 MiB for itself besides, out of the same memory.
+Each takes it as it fills; zpager's server takes 5 MiB for itself besides, out of the same memory. The
+kernel leaves programs half of that memory, so that what a rival takes is twice as large a share of theirs.
 Nothing else is set: each reads ahead as it does by default, and has lz4 for a codec, which is also what
 zpager chooses on this processor.
 

@@ -57,11 +57,13 @@ class Program:
 
 def at_once(name, lines, what, paper, mib=GUEST_MIB, filtered=""):
     """Several programs at the same time; what they print, `filtered`, is put in order. It fails if one
-    of them does, or what filters or sorts."""
+    of them does, or what filters or sorts, or the shell that waits for one of them."""
     note = "|| echo $? >>$failed"
-    all_lines = " ".join(f"{{ {{ {line} {note}; }} {filtered} {note}; }} &" for line in lines)
-    line = (f"failed=$(mktemp); {{ {all_lines} wait; }} | sort {note}; "
-            "status=$(head -n 1 $failed); rm -f $failed; exit ${status:-0}")
+    all_lines = " ".join(
+        f"{{ {{ {line} {note}; }} {filtered} {note}; echo >>$ended; }} &" for line in lines)
+    line = (f"failed=$(mktemp); ended=$(mktemp); {{ {all_lines} wait; }} | sort {note}; "
+            f"[ $(wc -l <$ended) = {len(lines)} ] || echo 137 >>$failed; "
+            "status=$(head -n 1 $failed); rm -f $failed $ended; exit ${status:-0}")
     return Program(name, line, what, paper, mib)
 
 
