@@ -12,6 +12,8 @@ use zpager_tests::{places, victims};
 
 /// The least that a write to the store may be on average.
 const LEAST_WRITE_BYTES: u64 = 128 << 10;
+/// What is written at once, mostly.
+const CLUSTER_BYTES: u64 = 256 << 10;
 
 fn field(mib: &str, kind: &str, rounds: &str) -> Job {
     victims::job("field").arguments([mib, kind, rounds])
@@ -44,7 +46,11 @@ fn more_compressed_pages_than_fit_are_spilled() {
         let stats = &managed.stats;
         assert!(stats.compressed_bytes * 2 < stats.original_bytes, "{stats:?}");
         let store = &stats.store;
-        assert!(store.written_bytes * 100 <= store.page_bytes * 105, "{store:?}");
+        // Of pages that shrink to a tenth, as these do, the records' heads take 4 %. When the program is
+        // held up decides how many clusters are cleaned, whose pages are written once more: none to two.
+        let cleaned_bytes = 2 * CLUSTER_BYTES;
+        let paged_bytes = store.written_bytes.saturating_sub(cleaned_bytes);
+        assert!(paged_bytes * 100 <= store.page_bytes * 105, "{store:?}");
         assert!(store.capacity_gain >= 1.5, "{store:?}");
     }
 }
