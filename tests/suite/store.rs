@@ -47,7 +47,7 @@ fn more_compressed_pages_than_fit_are_spilled() {
         assert!(stats.compressed_bytes * 2 < stats.original_bytes, "{stats:?}");
         let store = &stats.store;
         // Of pages that shrink to a tenth, as these do, the records' heads take 4 %. When the program is
-        // held up decides how many clusters are cleaned, whose pages are written once more: none to two.
+        // held up decides how much is cleaned, whose pages are written once more: one or two clusters.
         let cleaned_bytes = 2 * CLUSTER_BYTES;
         let paged_bytes = store.written_bytes.saturating_sub(cleaned_bytes);
         assert!(paged_bytes * 100 <= store.page_bytes * 105, "{store:?}");

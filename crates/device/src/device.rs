@@ -12,8 +12,8 @@
 //! Once [`Target::keep_memory`] was called the pool keeps RAM ahead of what it holds: all that the rest
 //! does not need, or so much as was set. As tables grow it gives some of that up; a thread of its own
 //! ([`Target::keep_ahead`]) takes more as it fills, and gives back as it empties. That thread waits,
-//! without the lock, until the kernel has some free, which may have to swap for it. Where it is behind, blocks leave for the
-//! store rather than have the kernel asked by whoever serves it.
+//! without the lock, until the kernel has some free, which may have to swap for it. Where it is behind,
+//! blocks leave for the store rather than have the kernel asked by whoever serves it.
 //!
 //! Invariants: a block that was refused is what it was, and so are all others. A block of zeros is
 //! nothing at all. A block that is trimmed has left pool and store when the call returns. RAM is taken

@@ -61,16 +61,21 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Notes that a page was wanted.
     fn wanted(&mut self, number: PageNumber) {
         let (distance, entry) = (self.sampler.distance(number), self.cache.index.get(number));
-        match entry.state() {
+        let is_soon = match entry.state() {
             State::Spilled { .. } => {
-                let is_soon = |distance| distance < self.cache.pooled_pages() as u64;
-                distance.into_iter().for_each(|distance| self.promotion.wanted(is_soon(distance)));
+                distance.map(|distance| distance < self.cache.pooled_pages() as u64)
             }
             State::Compressed { .. } if entry.history().heat == WANTED.heat => {
-                distance.into_iter().for_each(|_| self.promotion.wanted(true));
+                distance.map(|_| true)
             }
-            State::Compressed { .. } => self.enter(number, entry.with_history(WANTED)),
+            State::Compressed { .. } => {
+                self.promoted(number);
+                None
+            }
             _ => return,
+        };
+        if let Some(is_soon) = is_soon {
+            self.promotion.wanted(is_soon);
         }
         self.sampler.leaves(number);
     }
@@ -78,12 +83,13 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Whether page `number`, which was looked at, is in the store and would better be in the pool
     /// again. A page that does not shrink takes as much there as with who wanted it.
     pub fn should_promote(&self, number: PageNumber) -> bool {
-        let state = self.cache.index.get(number).state();
-        let shrinks = matches!(state, State::Spilled { codec, .. } if codec != CodecId::Copy);
-        shrinks && self.promotes() && self.promotion.pays()
+        self.promotes() && self.promotion.pays() && {
+            let state = self.cache.index.get(number).state();
+            matches!(state, State::Spilled { codec, .. } if codec != CodecId::Copy)
+        }
     }
 
-    /// Notes that a page is in the pool again because it was wanted.
+    /// Notes that a page in the pool was wanted, now or before it came back there.
     pub fn promoted(&mut self, number: PageNumber) {
         self.enter(number, self.cache.index.get(number).with_history(WANTED));
     }
