@@ -43,6 +43,11 @@ impl Coding {
         }
     }
 
+    /// The same with another codec, of which nothing was tried yet.
+    pub fn with_codec(self, codec: CodecId) -> Self {
+        Coding { codec, in_vain: 0, ..self }
+    }
+
     /// What compresses.
     pub fn codec(&self) -> CodecId {
         self.codec

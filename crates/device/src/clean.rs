@@ -99,7 +99,7 @@ impl<M: SpaceSource + Copy, D: Disk> CleanCache<M, D> {
                 writers: Writers::new(),
                 memory_bytes: setup.memory_bytes,
                 connections: 0,
-                connection_bytes: Worker::held_bytes(design.codec) + BUFFERS_BYTES,
+                connection_bytes: Worker::held_bytes(design.codec, None) + BUFFERS_BYTES,
                 counters: Counters::default(),
             }),
         })
@@ -220,7 +220,7 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
             shared.connections -= 1;
             return None;
         }
-        Some(Worker::new(self.coding))
+        Some(Worker::new(self.coding, None))
     }
 
     fn disconnect(&self, worker: Worker) {
@@ -378,6 +378,7 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
             same_filled_blocks: 0,
             has_store: false,
             compresses_clean: shared.compresses(),
+            is_dense: false,
             // The disk has room for every block.
             free_bytes: self.size_bytes,
             is_short: false,

@@ -24,18 +24,20 @@
 //! under the lock.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zpager_cache::{
     Cache, Coding, Content, Departed, Engine, Placed, Reads, SpillError, Store, Written,
 };
-use zpager_codec::PAGE_BYTES;
-use zpager_policy::{Design, SLOTS, Sample, Sampler, Settings};
+use zpager_codec::{CodecId, PAGE_BYTES};
+use zpager_policy::{Density, Design, Holding, SLOTS, Sample, Sampler, Settings};
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 
+use crate::dense::Choice;
 use crate::free_memory::FreeMemory;
 use crate::nbd::BUFFERS_BYTES;
 use crate::shortage::{Room, Shortage};
@@ -70,6 +72,8 @@ const RESERVE_BYTES: usize = 128 << 10;
 const SPILLS_MAX: u32 = 1 << 16;
 /// Writes to the store for a block that a pool of its own limit does not take.
 const TRIES_MAX: u32 = 4;
+/// A store is nearly full when less than this part of it is left.
+const SCARCE_PART: u64 = 8;
 /// Blocks that are forgotten in one go.
 pub(crate) const FORGET_BLOCKS: u64 = 1 << 14;
 
@@ -93,6 +97,10 @@ pub struct Device<M: SpaceSource, B> {
     size_bytes: u64,
     memory_bytes_max: u64,
     coding: Coding,
+    dense_codec: Option<CodecId>,
+    /// What workers are to do with it.
+    is_dense: AtomicBool,
+    tries: AtomicBool,
     shared: Mutex<Shared<M, B>>,
     /// Told when the pool keeps too little or too much ahead.
     uneven: Condvar,
@@ -118,6 +126,8 @@ struct Shared<M: SpaceSource, B> {
     shortage: Shortage,
     /// When the pool holds so many percent of what it may, blocks leave before they have to.
     threshold_percent: usize,
+    /// Which codec makes bytes of blocks.
+    density: Density,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
@@ -131,19 +141,24 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             size_bytes: setup.size_bytes,
             memory_bytes_max: setup.memory_bytes_max,
             coding: Coding::new(&design),
+            dense_codec: design.dense_codec,
+            is_dense: AtomicBool::new(false),
+            tries: AtomicBool::new(false),
             shared: Mutex::new(Shared {
                 engine: engine(source, &design, setup, store)?,
                 memory_bytes: setup.memory_bytes,
                 kept_bytes: None,
                 ahead_bytes: setup.ahead_bytes.map(|bytes| bytes as usize),
                 connections: 0,
-                connection_bytes: Worker::held_bytes(design.codec) + BUFFERS_BYTES,
+                connection_bytes: Worker::held_bytes(design.codec, design.dense_codec)
+                    + BUFFERS_BYTES,
                 blocks: 0,
                 counters: Counters::default(),
                 store_bytes: (clusters * CLUSTER_BYTES) as u64,
                 size_bytes: setup.size_bytes,
                 shortage: Shortage::default(),
                 threshold_percent,
+                density: Density::default(),
             }),
             uneven: Condvar::new(),
         })
@@ -185,6 +200,21 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         Err(Missing::NoneFree)
     }
 
+    /// What is wanted of the denser codec at present.
+    fn choice(&self) -> Choice {
+        Choice { is_dense: self.is_dense.load(Relaxed), tries: self.tries.load(Relaxed) }
+    }
+
+    /// Decides on that anew.
+    fn choose(&self, shared: &mut Shared<M, B>) {
+        if self.dense_codec.is_some() {
+            let holding = shared.holding();
+            shared.density.look(&holding);
+            self.is_dense.store(shared.density.is_dense(), Relaxed);
+            self.tries.store(shared.density.is_tight(), Relaxed);
+        }
+    }
+
     /// Has the thread that keeps RAM ahead look, if there is something to do for it.
     fn even(&self, shared: &Shared<M, B>) {
         if shared.is_uneven() {
@@ -212,7 +242,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             return None;
         }
         shared.give_up();
-        Some(Worker::new(self.coding))
+        Some(Worker::new(self.coding, self.dense_codec))
     }
 
     fn disconnect(&self, worker: Worker) {
@@ -228,6 +258,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
     ) -> Result<&'a [u8], Refused> {
         let blocks = blocks_of(offset_bytes, bytes, self.size_bytes);
         let count = (blocks.end - blocks.start) as usize;
+        worker.choose(self.choice());
         {
             let mut shared = self.lock();
             shared.counters.reads += 1;
@@ -239,6 +270,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
                 shared.give_up();
                 self.even(&shared);
             }
+            self.choose(&mut shared);
         }
         for at in 0..count {
             if worker.decode(at).is_err() {
@@ -251,10 +283,12 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
 
     fn write(&self, worker: &mut Worker, offset_bytes: u64, bytes: usize) -> Result<(), Refused> {
         let blocks = blocks_of(offset_bytes, bytes, self.size_bytes);
+        let count = blocks.end - blocks.start;
         let end_bytes = offset_bytes + bytes as u64;
         let is_whole = |block: u64| {
             block * BLOCK_BYTES >= offset_bytes && (block + 1) * BLOCK_BYTES <= end_bytes
         };
+        worker.choose(self.choice());
         for (at, block) in blocks.clone().enumerate().filter(|(_, block)| is_whole(*block)) {
             debug_assert!(block < self.size_bytes / BLOCK_BYTES);
             worker.encode(at);
@@ -283,6 +317,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         shared.write_ahead();
         shared.give_up();
         shared.watch();
+        shared.density.coded(count, worker.take_tried());
+        self.choose(&mut shared);
         if shared.taken_bytes() > taken_bytes && outcome.is_ok() {
             shared.slow(worker);
         }
@@ -305,6 +341,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         let mut shared = self.lock();
         shared.counters.trims += 1;
         shared.watch();
+        self.choose(&mut shared);
         self.even(&shared);
         Ok(())
     }
@@ -414,6 +451,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             same_filled_blocks: shared.blocks.saturating_sub(pooled_pages + spilled_pages),
             has_store: shared.store_bytes > 0,
             compresses_clean: false,
+            is_dense: shared.density.is_dense(),
             free_bytes: shared.room().left_bytes,
             is_short: shared.shortage.is_short,
             connections: shared.connections as u64,
@@ -576,6 +614,17 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         cache.payload_bytes() as u64 + cache.spilled_bytes()
     }
 
+    fn holding(&self) -> Holding {
+        let cache = &self.engine.cache;
+        Holding {
+            pool_bytes: cache.pool_bytes() as u64,
+            pool_bytes_max: self.pool_bytes_max() as u64,
+            pooled_blocks: cache.pooled_pages() as u64,
+            spilled_blocks: cache.spilled_pages() as u64,
+            may_spill: cache.spilled_bytes() < self.store_bytes - self.store_bytes / SCARCE_PART,
+        }
+    }
+
     fn room(&self) -> Room {
         let memory_bytes = self.memory_bytes.saturating_sub(self.claimed_bytes(RESERVE_BYTES));
         let store_bytes = self.store_bytes.saturating_sub(self.engine.cache.spilled_bytes());
@@ -640,6 +689,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
 
     /// Counts what went to the store.
     fn note(&mut self, written: &Written) {
+        self.density.spilled(written.outgoing.pages as u64);
         let counters = &mut self.counters;
         counters.store_writes += written.outgoing.writes as u64;
         counters.store_written_bytes += written.outgoing.bytes as u64;
@@ -657,7 +707,11 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     fn look(&mut self, worker: &mut Worker, at: usize, block: u64) -> Result<(), Refused> {
         let mut reads = Reads::default();
         let (bytes, seen) = worker.slot_mut(at);
+        let began = self.density.is_tight().then(Instant::now);
         let found = self.engine.look(block, bytes, &mut reads);
+        let waited_ns =
+            began.filter(|_| reads.reads > 0).map_or(0, |began| began.elapsed().as_nanos());
+        self.density.decoded(1, waited_ns as u64);
         self.counters.store_reads += u64::from(reads.reads);
         self.counters.store_read_bytes += reads.read_bytes as u64;
         self.counters.spilled_reads += reads.spilled_pages as u64;
@@ -667,12 +721,13 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
 
     /// Has blocks of the worker's that were read from the store be in the pool again, where that pays
     /// and there is room; whether any is.
-    fn promote(&mut self, worker: &Worker, blocks: Range<u64>) -> bool {
+    fn promote(&mut self, worker: &mut Worker, blocks: Range<u64>) -> bool {
         let mut promoted = 0;
         for (at, block) in blocks.enumerate() {
             if !self.engine.should_promote(block) {
                 continue;
             }
+            worker.condense(at);
             match self.place(worker, at, block) {
                 Ok(Placed::NoRoom) | Err(_) => break,
                 Ok(_) => {
@@ -701,6 +756,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             }
         }
         self.blocks += u64::from(was_zero);
+        self.counters.dense_blocks += u64::from(worker.is_condensed(at));
         Ok(())
     }
 

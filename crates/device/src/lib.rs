@@ -14,6 +14,7 @@ mod activation;
 mod clean;
 mod connections;
 pub mod control;
+mod dense;
 mod device;
 mod disk;
 mod free_memory;

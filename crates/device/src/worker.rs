@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use zpager_cache::{Codecs, Coder, Coding, Content, Seen};
-use zpager_codec::{CodecId, Corrupt, PAGE_BYTES, Page, SCRATCH_ALIGN_BYTES, scratch_bytes};
+use zpager_codec::{CodecId, Corrupt, PAGE_BYTES, Page};
+use zpager_policy::Tried;
+
+use crate::dense::{Choice, Dense, Scratch};
 
 /// Blocks that are moved at a time.
 pub(crate) const PIECE_BLOCKS: usize = 16;
@@ -20,29 +23,43 @@ pub struct Worker {
     /// The same as the cache has them.
     coded: Box<[Page]>,
     seen: [Seen; PIECE_BLOCKS],
-    scratch: Box<[u8]>,
+    scratch: Scratch,
+    /// The denser codec, where the design has one.
+    dense: Option<Dense>,
     /// How long the answer to what was written is to wait.
     pause: Duration,
 }
 
 impl Worker {
-    /// Buffers for what `coding` does.
-    pub(crate) fn new(coding: Coding) -> Self {
+    /// Buffers for what `coding` does, and for the denser codec.
+    pub(crate) fn new(coding: Coding, dense_codec: Option<CodecId>) -> Self {
         let pages = || vec![Page::ZERO; PIECE_BLOCKS].into_boxed_slice();
-        let scratch = vec![0; scratch_length(coding.codec())].into_boxed_slice();
         Worker {
             coding,
             pages: pages(),
             coded: pages(),
             seen: [Seen::Absent; PIECE_BLOCKS],
-            scratch,
+            scratch: Scratch::new(coding.codec()),
+            dense: dense_codec.map(|codec| Dense::new(codec, coding)),
             pause: Duration::ZERO,
         }
     }
 
-    /// RAM that one takes whose design has this codec.
-    pub(crate) fn held_bytes(codec: CodecId) -> usize {
-        2 * PIECE_BYTES + scratch_length(codec)
+    /// RAM that one takes whose design has these codecs.
+    pub(crate) fn held_bytes(codec: CodecId, dense_codec: Option<CodecId>) -> usize {
+        2 * PIECE_BYTES + Scratch::held_bytes(codec) + dense_codec.map_or(0, Dense::held_bytes)
+    }
+
+    /// Says what is wanted of the denser codec from now on.
+    pub(crate) fn choose(&mut self, choice: Choice) {
+        if let Some(dense) = &mut self.dense {
+            dense.choice = choice;
+        }
+    }
+
+    /// What came of trying both codecs since the last call.
+    pub(crate) fn take_tried(&mut self) -> Tried {
+        self.dense.as_mut().map_or(Tried::default(), Dense::take_tried)
     }
 
     /// How long the answer to all that was written since the last call is to wait, as space runs short.
@@ -84,6 +101,12 @@ impl Worker {
         self.seen[at] == Seen::Filled(0)
     }
 
+    /// Whether the bytes of a block are the denser codec's.
+    pub(crate) fn is_condensed(&self, at: usize) -> bool {
+        let codec = self.dense.as_ref().map(|dense| dense.coding.codec());
+        matches!(self.seen[at], Seen::Coded(made_by, _) if Some(made_by) == codec)
+    }
+
     /// Makes bytes of a block.
     pub(crate) fn encode(&mut self, at: usize) {
         self.seen[at] = match zpager_codec::same_filled(&self.pages[at]) {
@@ -101,11 +124,36 @@ impl Worker {
     }
 
     fn compress(&mut self, at: usize) -> Seen {
-        let scratch = aligned(&mut self.scratch);
         let (page, output) = (&self.pages[at], &mut self.coded[at].0);
-        match self.coding.compress::<Codecs>(page, output, scratch) {
-            Some(len) => Seen::Coded(self.coding.codec(), len),
+        if let Some(dense) = &mut self.dense {
+            dense.try_both(page, self.coding.codec(), self.scratch.aligned());
+        }
+        let (coding, scratch) = match &mut self.dense {
+            Some(dense) if dense.choice.is_dense => (&mut dense.coding, &mut dense.scratch),
+            _ => (&mut self.coding, &mut self.scratch),
+        };
+        match coding.compress::<Codecs>(page, output, scratch.aligned()) {
+            Some(len) => Seen::Coded(coding.codec(), len),
             None => Seen::Coded(CodecId::Copy, PAGE_BYTES),
+        }
+    }
+
+    /// Has the denser codec make the bytes of a block that the cache had, if it is chosen and they are
+    /// not its own. Where it cannot, they stay what they are.
+    pub(crate) fn condense(&mut self, at: usize) {
+        let Seen::Coded(codec, _) = self.seen[at] else { return };
+        let is_wanted = self.dense.as_ref().is_some_and(|dense| {
+            dense.choice.is_dense && codec != dense.coding.codec() && codec != CodecId::Copy
+        });
+        if !is_wanted || self.decode(at).is_err() {
+            return;
+        }
+        if let Some(dense) = &mut self.dense
+            && let Some(bytes) = dense.compress_apart(&self.pages[at])
+        {
+            let len = bytes.len();
+            self.coded[at].0[..len].copy_from_slice(bytes);
+            self.seen[at] = Seen::Coded(dense.coding.codec(), len);
         }
     }
 
@@ -150,20 +198,13 @@ impl Worker {
             Seen::Absent => page.0.fill(0),
             Seen::Filled(word) => Codecs::fill(word, page),
             Seen::Coded(codec, len) => {
-                let scratch = aligned(&mut self.scratch);
-                Codecs::decompress(codec, &self.coded[at].0[..len], page, scratch)?;
+                let scratch = match &mut self.dense {
+                    Some(dense) if dense.coding.codec() == codec => &mut dense.scratch,
+                    _ => &mut self.scratch,
+                };
+                Codecs::decompress(codec, &self.coded[at].0[..len], page, scratch.aligned())?;
             }
         }
         Ok(())
     }
-}
-
-/// Scratch of the design's codec, which is that of all blocks that are not kept as they are.
-fn scratch_length(codec: CodecId) -> usize {
-    scratch_bytes(codec) + SCRATCH_ALIGN_BYTES
-}
-
-fn aligned(scratch: &mut [u8]) -> &mut [u8] {
-    let start = scratch.as_ptr().align_offset(SCRATCH_ALIGN_BYTES);
-    &mut scratch[start..]
 }

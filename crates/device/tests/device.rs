@@ -217,7 +217,7 @@ fn every_block_is_what_was_written_whatever_the_design() {
 fn what_does_not_fit_is_refused_and_nothing_else_is_lost() {
     for behind in [Behind::Nothing, Behind::Good(MIB)] {
         let mut pair = run(DesignId::Default, 32 * MIB, &behind, 4000);
-        assert!(pair.refused > 100 && pair.lost == 0, "{} refused", pair.refused);
+        assert!(pair.refused > 50 && pair.lost == 0, "{} refused", pair.refused);
         // What is written once more as it is takes no more room.
         let refused = pair.refused;
         pair.empty();
@@ -517,4 +517,40 @@ fn what_is_read_again_soon_goes_back_to_the_pool() {
     assert_eq!(after, before, "all of it is in the pool");
     read_all(&mut pair, all);
     assert_eq!((pair.refused, pair.lost), (0, 0));
+}
+
+/// Blocks half of which are words of few different bytes: a codec that counts bytes shortens them by
+/// more than one that compares words.
+fn few_letters(random: &mut Random, data: &mut [u8]) {
+    for pair in data.chunks_exact_mut(16) {
+        pair[..8].copy_from_slice(&(random.u64(..) & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes());
+        pair[8..].fill(7);
+    }
+}
+
+#[test]
+fn a_pool_that_is_nearly_full_takes_what_a_denser_codec_makes() {
+    let mut random = random(2026);
+    let blocks = 48 * MIB / BLOCK_BYTES;
+    let mut pair = Pair::new(DesignId::Default, 48 * MIB, &Behind::Good(64 * MIB));
+    let mut data = vec![0; BLOCK_BYTES as usize];
+    for block in 0..blocks {
+        few_letters(&mut random, &mut data);
+        pair.write(block * BLOCK_BYTES, &data);
+        let status = pair.device.status();
+        assert!(status.pool_bytes > 4 * MIB || status.counters.dense_blocks == 0, "{status:?}");
+    }
+    let status = pair.device.status();
+    assert!(status.is_dense && status.counters.dense_blocks > blocks / 2, "{status:?}");
+    // The first blocks left as the fast codec had made them, and come back as the denser one does.
+    for _ in 0..16 {
+        read_all(&mut pair, 0..MIB / BLOCK_BYTES);
+    }
+    assert!(pair.device.status().counters.promoted_blocks > 0);
+    read_all(&mut pair, 0..blocks);
+    assert_eq!((pair.refused, pair.lost), (0, 0));
+    pair.empty();
+    pair.write(0, &data);
+    assert!(!pair.device.status().is_dense);
+    pair.check(0, MIB);
 }

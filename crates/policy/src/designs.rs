@@ -10,6 +10,7 @@ use zpager_codec::CodecId;
 
 use crate::adaptive::{Adaptive, Variant};
 use crate::cleaning::Cleaning;
+use crate::density::DENSE_CODEC;
 use crate::fixed::Fixed;
 use crate::limit::Limit;
 use crate::parameters::{AUTO, Key, Settings};
@@ -217,6 +218,8 @@ pub struct Design {
     pub id: DesignId,
     /// What compresses pages.
     pub codec: CodecId,
+    /// What compresses a block device's blocks instead where memory is short ([`Density`](crate::Density)).
+    pub dense_codec: Option<CodecId>,
     /// Most bytes of a compressed page; of what stays longer the page is kept as it is.
     pub compressed_bytes_max: usize,
     /// Whether pages of one repeated word take no room.
@@ -268,6 +271,7 @@ fn cervera(settings: &Settings) -> Design {
     Design {
         id: DesignId::Cervera,
         codec: settings.codec(),
+        dense_codec: None,
         compressed_bytes_max: SHORTER,
         same_filled: false,
         pool: PoolKind::Buffers,
@@ -288,6 +292,7 @@ fn hp(settings: &Settings, budget_bytes: usize) -> Design {
     Design {
         id: DesignId::Hp,
         codec: settings.codec(),
+        dense_codec: None,
         compressed_bytes_max: SHORTER,
         same_filled: false,
         pool: PoolKind::Buckets(settings.number(Key::HpBucket)),
@@ -312,6 +317,7 @@ fn castro(settings: &Settings) -> Design {
     Design {
         id: DesignId::Castro,
         codec: settings.codec(),
+        dense_codec: None,
         compressed_bytes_max: SHORTER,
         same_filled: false,
         pool: PoolKind::Cells(settings.number(Key::CastroCell)),
@@ -336,6 +342,7 @@ fn zswap(settings: &Settings, budget_bytes: usize) -> Design {
     Design {
         id: DesignId::Zswap,
         codec: settings.codec(),
+        dense_codec: None,
         compressed_bytes_max: part_of_page(settings.number(Key::ZswapMaxRatio)),
         same_filled: settings.get(Key::ZswapSameFilled) != 0,
         pool: PoolKind::SizeClasses,
@@ -359,6 +366,7 @@ fn default(settings: &Settings) -> Design {
     Design {
         id: DesignId::Default,
         codec: settings.codec(),
+        dense_codec: settings.codec_set().is_none().then_some(DENSE_CODEC),
         compressed_bytes_max: PAGE_BYTES * 15 / 16,
         same_filled: true,
         pool: PoolKind::SizeClasses,

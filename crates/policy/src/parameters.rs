@@ -275,7 +275,7 @@ pub static PARAMETERS: [Parameter; PARAMETERS_COUNT] = [
         Key::DefaultCodec,
         "default.codec",
         Kind::Codec,
-        "what compresses the pages; auto: the fastest on this processor",
+        "what compresses the pages; auto: the fastest on this processor, zstd in a device's full pool",
         "docs/codecs.md",
     ),
     auto(
@@ -404,7 +404,12 @@ impl Settings {
 
     /// The design's codec; `auto` is the fastest on this processor.
     pub fn codec(&self) -> CodecId {
-        codec_of(self.get(self.design.codec_key())).unwrap_or_else(CodecId::fastest)
+        self.codec_set().unwrap_or_else(CodecId::fastest)
+    }
+
+    /// The same; `None` for `auto`.
+    pub(crate) fn codec_set(&self) -> Option<CodecId> {
+        codec_of(self.get(self.design.codec_key()))
     }
 
     /// A rule's parameter.
