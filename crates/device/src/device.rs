@@ -12,8 +12,9 @@
 //! Once [`Target::keep_memory`] was called the pool keeps RAM ahead of what it holds: all that the rest
 //! does not need, or so much as was set. As tables grow it gives some of that up; a thread of its own
 //! ([`Target::keep_ahead`]) takes more as it fills, and gives back as it empties. That thread waits,
-//! without the lock, until the kernel has some free, which may have to swap for it. Where it is behind,
-//! blocks leave for the store rather than have the kernel asked by whoever serves it.
+//! without the lock, until the kernel has some free, which may have to swap for it, and takes none while
+//! programs have less than half of what the pool has. Where it is behind, blocks leave for the store
+//! rather than have the kernel asked by whoever serves it.
 //!
 //! Invariants: a block that was refused is what it was, and so are all others. A block of zeros is
 //! nothing at all. A block that is trimmed has left pool and store when the call returns. RAM is taken
@@ -62,6 +63,8 @@ const KEEP_PAUSE: Duration = Duration::from_secs(1);
 const FREE_PAUSE: Duration = Duration::from_millis(5);
 /// How often in a row it is looked for on behalf of somebody who waits.
 const FREE_TRIALS: usize = 200;
+/// A pool with a store behind it takes no more ahead when it has so many times what programs have.
+const PROGRAMS_TIMES: u64 = 2;
 /// The least RAM that a pool may take ahead of what it holds.
 pub const AHEAD_BYTES_MIN: u64 = 1 << 20;
 /// Of a device that is larger, so many times its memory are taken to be in use at a time.
@@ -168,9 +171,13 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
     /// there is too little. Nothing is taken that is not `free`, where that is given.
     fn keep(&self, mut free: Option<&mut FreeMemory>) -> Result<(), Missing> {
         loop {
-            let is_free = free.as_mut().is_none_or(|free| free.has(TAKE_BYTES as u64));
+            let (mut is_free, mut programs_bytes) = (true, u64::MAX);
+            if let Some(free) = &mut free {
+                is_free = free.has(TAKE_BYTES as u64);
+                programs_bytes = free.programs_bytes();
+            }
             let mut shared = self.lock();
-            let Some(part) = shared.keep_part(is_free)? else { return Ok(()) };
+            let Some(part) = shared.keep_part(is_free, programs_bytes)? else { return Ok(()) };
             let base = shared.engine.cache.objects().base();
             drop(shared);
             // SAFETY: a part of the pool's stretch, which lives as long as the device.
@@ -381,7 +388,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             match self.keep(free.as_mut()) {
                 Ok(()) => {}
                 Err(Missing::NoneFree) => thread::sleep(FREE_PAUSE),
-                Err(Missing::Refused) => thread::sleep(KEEP_PAUSE),
+                Err(Missing::Refused | Missing::Needed) => thread::sleep(KEEP_PAUSE),
             }
         }
     }
@@ -520,6 +527,8 @@ enum Missing {
     NoneFree,
     /// The kernel gives none.
     Refused,
+    /// Programs have so little that they need it more.
+    Needed,
 }
 
 /// Where within a block a range ends that ends at `end_bytes`.
@@ -574,14 +583,24 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     }
 
     /// Has the pool keep what it is to keep. Gives a part for which RAM is to be taken first, while there
-    /// is one and RAM is free.
-    fn keep_part(&mut self, is_free: bool) -> Result<Option<Range<usize>>, Missing> {
+    /// is one, RAM is free, and programs have enough.
+    fn keep_part(
+        &mut self,
+        is_free: bool,
+        programs_bytes: u64,
+    ) -> Result<Option<Range<usize>>, Missing> {
         let Some(kept_bytes) = self.kept_bytes else { return Ok(None) };
         let wanted_bytes = self.bytes_with(self.ahead_bytes.unwrap_or(usize::MAX));
         let objects = self.engine.cache.objects();
         objects.keep(wanted_bytes);
-        if !is_free && kept_bytes < wanted_bytes {
-            return Err(Missing::NoneFree);
+        if kept_bytes < wanted_bytes {
+            let most_bytes = programs_bytes.saturating_mul(PROGRAMS_TIMES);
+            if self.store_bytes > 0 && kept_bytes as u64 > most_bytes {
+                return Err(Missing::Needed);
+            }
+            if !is_free {
+                return Err(Missing::NoneFree);
+            }
         }
         let missing = objects.missing();
         self.kept_bytes = Some(match missing {

@@ -10,6 +10,10 @@
 //!
 //! What is free is asked of the kernel each time, for next to nothing. What of it stays with the kernel
 //! is read when `vm.min_free_kbytes` has changed.
+//!
+//! Nor is memory taken that programs need more. What a pool holds serves them only while they have
+//! enough of their own: with less they wait for page after page that they had a moment ago, however
+//! quickly each comes. What they have is free, or in the kernel's lists of pages that it may take away.
 
 use std::fs::File;
 use std::io;
@@ -17,6 +21,7 @@ use std::os::unix::fs::FileExt;
 
 const PAGE_BYTES: u64 = 4096;
 const ZONES_PATH: &str = "/proc/zoneinfo";
+const MEMORY_PATH: &str = "/proc/meminfo";
 const RESERVE_PATH: &str = "/proc/sys/vm/min_free_kbytes";
 /// Longest text of all zones that is looked at.
 const TEXT_BYTES: usize = 256 << 10;
@@ -28,6 +33,7 @@ pub(crate) struct FreeMemory {
     /// What the first file said when the second was read.
     reserve_text: [u8; 24],
     zones: File,
+    memory: File,
     text: Box<[u8]>,
     kept_bytes: u64,
 }
@@ -39,6 +45,7 @@ impl FreeMemory {
             reserve: File::open(RESERVE_PATH)?,
             reserve_text: [0; 24],
             zones: File::open(ZONES_PATH)?,
+            memory: File::open(MEMORY_PATH)?,
             text: vec![0; TEXT_BYTES].into(),
             kept_bytes: 0,
         })
@@ -50,6 +57,12 @@ impl FreeMemory {
         let found = rustix::system::sysinfo();
         let free_bytes = found.freeram as u64 * u64::from(found.mem_unit);
         free_bytes >= self.kept_bytes + bytes
+    }
+
+    /// What programs and files have, or may have.
+    pub(crate) fn programs_bytes(&mut self) -> u64 {
+        let length = self.memory.read_at(&mut self.text, 0).unwrap_or(0);
+        programs_kib(&String::from_utf8_lossy(&self.text[..length])) << 10
     }
 
     /// Finds out what the kernel keeps, if that may have changed.
@@ -73,6 +86,15 @@ impl FreeMemory {
 fn kept_pages(text: &str) -> u64 {
     let zones = text.split("Node ").skip(1);
     zones.map(|zone| zone_kept_pages(zone).unwrap_or(0)).sum()
+}
+
+/// The same, of /proc/meminfo.
+fn programs_kib(text: &str) -> u64 {
+    let value = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+    let is_theirs = |line: &&str| {
+        ["MemFree:", "Active:", "Inactive:"].iter().any(|name| line.starts_with(name))
+    };
+    text.lines().filter(is_theirs).filter_map(value).sum()
 }
 
 fn zone_kept_pages(zone: &str) -> Option<u64> {
@@ -122,10 +144,19 @@ Node 0, zone  Movable
     }
 
     #[test]
+    fn what_is_locked_is_not_the_programs() {
+        let text = "MemTotal: 9000 kB\nMemFree:   100 kB\nActive:    20 kB\nInactive:    3 kB\n\
+                    Active(anon):   7 kB\nUnevictable:  4000 kB\n";
+        assert_eq!(programs_kib(text), 123);
+        assert_eq!(programs_kib(""), 0);
+    }
+
+    #[test]
     fn this_machine_has_a_page_and_not_all_memory_there_could_be() {
         let mut free = FreeMemory::open().expect("both files");
         assert!(free.has(PAGE_BYTES));
         assert!(!free.has(1 << 60));
         assert!(free.kept_bytes > 0);
+        assert!(free.programs_bytes() > 1 << 20);
     }
 }
