@@ -700,45 +700,100 @@ fn a_server_that_is_full_loses_nothing() {
     assert_eq!(server.keys(), Vec::<String>::new());
 }
 
-/// By TLS, with a certificate that only who names its authority trusts.
+/// Files with which servers show who they are by TLS: `ip` and `name`, which `ca` has signed, for
+/// 127.0.0.1 and for another host, and another authority of the same name, `other`. `None` without
+/// openssl.
+fn certificates() -> Option<TempDir> {
+    let directory = places::scratch();
+    let shell = "for it in ca other; do openssl req -x509 -newkey rsa:2048 -nodes -days 2 \
+                 -keyout $it.key -out $it.crt -subj '/CN=a test' || exit; done; \
+                 for it in ip=IP:127.0.0.1 name=DNS:other.example; do file=${it%=*}; \
+                 openssl req -newkey rsa:2048 -nodes -keyout $file.key -out csr \
+                 -subj '/CN=localhost' && echo subjectAltName=${it#*=} > ext && \
+                 openssl x509 -req -in csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 \
+                 -extfile ext -out $file.crt || exit; done";
+    let made = Command::new("sh").args(["-c", shell]).current_dir(directory.path()).output();
+    if made.expect("a shell").status.success() {
+        return Some(directory);
+    }
+    println!("skipped: openssl is not installed");
+    None
+}
+
+/// Whether the server that is installed was built with TLS; one that was not ends at once.
+fn has_tls() -> bool {
+    let directory = places::scratch();
+    let Some(mut child) = launch(directory.path(), Listens::Socket, &["--tls-port", "0"]) else {
+        return false;
+    };
+    let socket = directory.path().join("socket");
+    let mut has_ended = false;
+    until("the server answers or ends", || {
+        has_ended = child.try_wait().expect("its state").is_some();
+        has_ended || UnixStream::connect(&socket).is_ok()
+    });
+    if !has_ended {
+        child.kill().expect("the server lives");
+        child.wait().expect("its end");
+    }
+    !has_ended
+}
+
+/// A server that shows this certificate at a port of TLS, and that port.
+fn start_with_tls(certificates: &Path, name: &str) -> Option<(Server, u16)> {
+    let port = free_port();
+    let file = |name: String| certificates.join(name).display().to_string();
+    let (certificate, key) = (file(format!("{name}.crt")), file(format!("{name}.key")));
+    let (port_text, authority) = (port.to_string(), file("ca.crt".into()));
+    let options = ["--tls-port", &port_text, "--tls-auth-clients", "no", "--tls-ca-cert-file"];
+    let more = [&authority, "--tls-cert-file", &certificate, "--tls-key-file", &key];
+    Some((Server::start(Listens::Socket, &[&options[..], &more].concat())?, port))
+}
+
+/// By TLS, with a certificate that only who names its authority trusts, and for its own host alone.
 #[test]
 fn the_way_to_a_server_may_be_encrypted() {
-    let directory = places::scratch();
-    let shell = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout ca.key -out ca.crt \
-                 -subj '/CN=a test' && openssl req -newkey rsa:2048 -nodes -keyout key -out csr \
-                 -subj '/CN=localhost' && echo 'subjectAltName=IP:127.0.0.1' > ext && \
-                 openssl x509 -req -in csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 \
-                 -extfile ext -out crt";
-    let mut openssl = Command::new("sh");
-    let made = openssl.args(["-c", shell]).current_dir(directory.path()).output();
-    if !made.expect("a shell").status.success() {
-        return println!("skipped: openssl is not installed");
+    let Some(certificates) = certificates() else { return };
+    if !has_tls() {
+        return println!("skipped: no Redis or Valkey server with TLS is installed");
     }
-    let file = |name: &str| directory.path().join(name).display().to_string();
-    let (tls_port, authority) = (free_port().to_string(), file("ca.crt"));
-    let (certificate, key) = (file("crt"), file("key"));
-    let options = ["--tls-port", &tls_port, "--tls-auth-clients", "no", "--tls-ca-cert-file"];
-    let more = [&authority, "--tls-cert-file", &certificate, "--tls-key-file", &key];
-    let Some(server) = Server::start(Listens::Socket, &[&options[..], &more].concat()) else {
-        return;
+    let file = |name: &str| certificates.path().join(name).display().to_string();
+    let (server, port) = start_with_tls(certificates.path(), "ip").expect("a server");
+    let (misnamed, misnamed_port) = start_with_tls(certificates.path(), "name").expect("a server");
+    let address = format!("rediss://127.0.0.1:{port}");
+    let misnamed_address = format!("rediss://127.0.0.1:{misnamed_port}");
+    let plain_address = format!("redis://127.0.0.1:{port}");
+    let trusting = |address: &str, authority: Option<&str>, words: &[&str]| {
+        let scratch = places::scratch();
+        let stats_file = scratch.path().join("stats");
+        let mut command = command(address, &["--store-timeout", "600"], words);
+        command.env_remove("SSL_CERT_FILE").envs(authority.map(|it| ("SSL_CERT_FILE", file(it))));
+        let what = format!("zpager run --store {address}, {authority:?}");
+        (finish(command, scratch, PATIENCE, what), fs::read(stats_file).ok())
     };
-    let address = format!("rediss://127.0.0.1:{tls_port}");
-    let (outcome, _) = run(&address, &[], &["/bin/echo".into(), "started".into()]);
-    assert_eq!(outcome.ending, Ending::Exited(125), "{}", outcome.report());
-    assert!(outcome.stderr.contains("SSL_CERT_FILE"), "{}", outcome.report());
-    let scratch = places::scratch();
-    let stats_file = scratch.path().join("stats");
+    for (address, authority, said) in [
+        (&address, None, "UnknownIssuer: name the file of the authority"),
+        (&address, Some("other.crt"), "name the file of the authority that signed it"),
+        (&address, Some("nowhere.crt"), "name a file of certificates in SSL_CERT_FILE"),
+        (&misnamed_address, Some("ca.crt"), "name the server as its certificate does"),
+        (&plain_address, Some("ca.crt"), "give rediss://HOST"),
+    ] {
+        let (outcome, stats) = trusting(address, authority, &["/bin/echo", "started"]);
+        assert_eq!(outcome.ending, Ending::Exited(125), "{}", outcome.report());
+        assert!(outcome.stdout.is_empty() && stats.is_none(), "{}", outcome.report());
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.report());
+        assert!(outcome.stderr.contains(said), "{said}: {}", outcome.report());
+    }
     let words = field_words("1");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut command = command(&address, &["--store-timeout", "600"], &words);
-    command.env("SSL_CERT_FILE", &authority);
-    let outcome = finish(command, scratch, PATIENCE, format!("zpager run --store {address}"));
+    let (outcome, stats) = trusting(&address, Some("ca.crt"), &words);
     assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
     assert_eq!(outcome.stdout, field("1").free().stdout, "{}", outcome.report());
-    let stats: Stats =
-        serde_json::from_slice(&fs::read(stats_file).expect("statistics")).expect("JSON");
+    let stats: Stats = serde_json::from_slice(&stats.expect("statistics")).expect("JSON");
     assert!(stats.store.remote_writes > 0 && stats.store.remote_reads > 0, "{stats:?}");
-    assert_eq!(server.keys(), Vec::<String>::new());
+    for server in [&server, &misnamed] {
+        assert_eq!(server.keys(), Vec::<String>::new());
+    }
 }
 
 /// Three servers that are a cluster: whichever is named, the run's pages are on the one that has its

@@ -8,6 +8,7 @@
 //! [`Server`] is where that is, and what of it can be found out before a program is started;
 //! [`serve`] does the work.
 
+mod advice;
 mod helper;
 mod kept;
 mod link;

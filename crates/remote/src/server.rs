@@ -12,6 +12,8 @@ use std::time::Duration;
 use redis::io::tcp::TcpSettings;
 use redis::{Client, Connection, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError};
 
+use crate::advice::{advice, reason};
+
 /// How an address begins.
 const SCHEMES: [&str; 7] = [
     "redis://",
@@ -28,7 +30,7 @@ const EXPECTED: &str =
     "give redis://HOST[:PORT][/DB], rediss://HOST[:PORT][/DB] or redis+unix:///PATH";
 
 /// How long the server may take for an answer before the program is started.
-const CHECK_TIME: Duration = Duration::from_secs(5);
+pub(crate) const CHECK_TIME: Duration = Duration::from_secs(5);
 /// The key of the trial write is gone by itself after so many seconds.
 const TRIAL_EXPIRY_SECONDS: u64 = 10;
 
@@ -96,7 +98,9 @@ impl Server {
             Some(node) => self.check_node(Some(&node)),
             None => Err(error),
         });
-        checked.map_err(|error| advice(&error))
+        let address = self.client.get_connection_info().addr();
+        let by_tls = matches!(address, ConnectionAddr::TcpTls { .. });
+        checked.map_err(|error| advice(&error, by_tls))
     }
 
     fn check_node(&self, node: Option<&Node>) -> Result<Found, RedisError> {
@@ -207,53 +211,6 @@ fn try_out(connection: &mut Connection) -> Result<(), RedisError> {
         true => Ok(()),
         false => Err((ErrorKind::Parse, "a value came back as another").into()),
     }
-}
-
-/// Why the server does not take clusters, and what would be right.
-fn advice(error: &RedisError) -> String {
-    let reason = reason(error);
-    let local = "or give --store DIR";
-    match error.code() {
-        Some("NOAUTH" | "WRONGPASS") => return wrong_password(&reason),
-        Some("NOPERM") => {
-            return format!(
-                "{reason}: allow the user SET, GETRANGE, EXPIRE and UNLINK of zpager:*, {local}"
-            );
-        }
-        Some("OOM") => return format!("{reason}: raise the server's maxmemory, {local}"),
-        Some("CLUSTERDOWN") => return format!("{reason}: see redis-cli --cluster check, {local}"),
-        Some("READONLY") => return format!("{reason}: name the primary, {local}"),
-        Some(_) => return format!("{reason}: see the server's log, {local}"),
-        None => {}
-    }
-    match error.kind() {
-        ErrorKind::AuthenticationFailed => wrong_password(&reason),
-        ErrorKind::Io if error.is_timeout() => {
-            format!(
-                "no answer within {} s: is it a Redis server? If not, {}",
-                CHECK_TIME.as_secs(),
-                &local[3..]
-            )
-        }
-        ErrorKind::Io if reason.contains("peer certificate") => format!(
-            "{reason}: name the file of the authority that signed it in SSL_CERT_FILE, {local}"
-        ),
-        ErrorKind::Io => format!("{reason}: start a Redis server there, {local}"),
-        _ => format!("does not answer as a Redis server does ({reason}): name one, {local}"),
-    }
-}
-
-fn wrong_password(reason: &str) -> String {
-    format!("{reason}: give the password, as in redis://[USER]:PASSWORD@HOST")
-}
-
-/// An error in one line.
-fn reason(error: &RedisError) -> String {
-    let text = match (error.kind(), error.detail()) {
-        (ErrorKind::Io, _) | (_, None) => error.to_string(),
-        (_, Some(detail)) => detail.to_owned(),
-    };
-    text.split_whitespace().collect::<Vec<_>>().join(" ").trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
