@@ -102,6 +102,8 @@ struct Slot {
     bytes: AtomicU32,
     /// Of a write, its ticket.
     ticket: AtomicU32,
+    /// Of a read: 1 where it is waited for also while the server does not answer.
+    is_patient: AtomicU32,
     /// Of a read: 0, or the number of an error.
     outcome: AtomicI32,
 }
@@ -234,6 +236,8 @@ pub struct Taken {
     pub start: usize,
     /// How many, within the cluster; of a write, all there are.
     pub bytes: usize,
+    /// Whether it is waited for also while the server does not answer, as nobody else has the page.
+    pub is_patient: bool,
 }
 
 /// The requests of a run.
@@ -322,7 +326,7 @@ impl<'a> Requests<'a> {
     /// # Errors
     /// Why it cannot be had, or `ETIMEDOUT`.
     pub fn read(&self, pid: i32, cluster: u32, start: usize, out: &mut [u8]) -> Result<(), Errno> {
-        self.read_while(pid, cluster, start, out, || true)
+        self.read_as(pid, cluster, start, out, true)
     }
 
     /// The same for one who has another copy and waits no longer than the server answers.
@@ -336,21 +340,23 @@ impl<'a> Requests<'a> {
         start: usize,
         out: &mut [u8],
     ) -> Result<(), Errno> {
-        self.read_while(pid, cluster, start, out, || self.is_up(Kind::Read))
+        self.read_as(pid, cluster, start, out, false)
     }
 
-    fn read_while(
+    fn read_as(
         &self,
         pid: i32,
         cluster: u32,
         start: usize,
         out: &mut [u8],
-        waits: impl Fn() -> bool,
+        is_patient: bool,
     ) -> Result<(), Errno> {
         let deadline_ns = self.deadline_ns();
-        let at = self.claim(pid, cluster, start, out.len(), deadline_ns, &waits)?;
-        self.post(at, pid, Kind::Read);
+        let waits = || is_patient || self.is_up(Kind::Read);
+        let at = self.claim(pid, cluster, start, out.len(), deadline_ns, waits)?;
         let slot = &self.remote.slots[at];
+        slot.is_patient.store(is_patient.into(), Relaxed);
+        self.post(at, pid, Kind::Read);
         self.wait(&slot.word, word_of(pid, DONE), deadline_ns, waits, || withdraw(slot, pid))?;
         let outcome = outcome_of(&slot.outcome);
         if outcome.is_ok() {
@@ -447,6 +453,11 @@ impl<'a> Requests<'a> {
         let slot = &self.remote.slots[at];
         slot.kind.store(kind as u32, Relaxed);
         slot.word.store(word_of(pid, POSTED), Release);
+        self.ring(kind);
+    }
+
+    /// Wakes the helper's threads that look for requests of a kind.
+    pub fn ring(&self, kind: Kind) {
         let bell = &self.remote.lanes[kind as usize].bell;
         bell.fetch_add(1, Release);
         futex::wake(bell);
@@ -534,9 +545,19 @@ impl Requests<'_> {
 
     /// Takes a request of a kind, if there is one. What no agent asks for is refused here.
     pub fn take(&self, kind: Kind) -> Option<Taken> {
+        self.take_where(kind, |_, _| true)
+    }
+
+    /// The same of those whose cluster, and whether they are patient, is `wanted`. What is taken may be
+    /// another one, which came into the same slot meanwhile.
+    pub fn take_where(&self, kind: Kind, wanted: impl Fn(u32, bool) -> bool) -> Option<Taken> {
         for (at, slot) in self.remote.slots.iter().enumerate() {
             let word = slot.word.load(Acquire);
             if state(word) != POSTED || slot.kind.load(Relaxed) != kind as u32 {
+                continue;
+            }
+            let is_patient = || slot.is_patient.load(Relaxed) != 0;
+            if !wanted(slot.cluster.load(Relaxed), is_patient()) {
                 continue;
             }
             let owner = word & !((1 << STATE_BITS) - 1);
@@ -548,7 +569,8 @@ impl Requests<'_> {
                 self.checked(slot.cluster.load(Relaxed), value(&slot.start), value(&slot.bytes));
             let (cluster, start, bytes) = place.unwrap_or_default();
             let ticket = (kind == Kind::Write).then(|| slot.ticket.load(Relaxed));
-            let taken = Taken { slot: at, owner, ticket, cluster, start, bytes };
+            let is_patient = is_patient();
+            let taken = Taken { slot: at, owner, ticket, cluster, start, bytes, is_patient };
             if place.is_none() || (kind == Kind::Write && start != 0) {
                 self.finish(taken, Err(EINVAL));
                 continue;
@@ -607,7 +629,7 @@ impl Requests<'_> {
     }
 
     /// Gives `each` every cluster up to about `end` that holds nothing of worth, once. Each is known
-    /// to be of no worth until `each` has returned.
+    /// to be of no worth until `each` has returned. Only one thread may do this, or forget, at a time.
     pub fn take_discarded(&self, end: u32, mut each: impl FnMut(u32)) {
         let end = end.min(self.clusters);
         let words = (end as usize).div_ceil(BITS);
