@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 enum Listens {
     Socket,
     Port(u16),
+    /// As a node of a cluster.
+    Node(u16),
 }
 
 /// A server of the test's own.
@@ -54,7 +56,19 @@ impl Server {
         match self.listens {
             Listens::Socket => format!("redis+unix://{}/socket", self.directory.path().display()),
             Listens::Port(port) => format!("redis://127.0.0.1:{port}/3"),
+            Listens::Node(port) => format!("redis://127.0.0.1:{port}"),
         }
+    }
+
+    /// Host and port of a node.
+    fn place(&self) -> String {
+        self.address().replace("redis://", "")
+    }
+
+    /// By which a cluster knows a node.
+    fn node_id(&self) -> String {
+        let answer = self.ask("CLUSTER MYID").expect("an answer");
+        answer.lines().nth(1).expect("its name").to_owned()
     }
 
     /// What the server answers to a command, in lines.
@@ -75,7 +89,9 @@ impl Server {
             Listens::Socket => {
                 ask(UnixStream::connect(self.directory.path().join("socket"))?, command)
             }
-            Listens::Port(port) => ask(TcpStream::connect(("127.0.0.1", port))?, command),
+            Listens::Port(port) | Listens::Node(port) => {
+                ask(TcpStream::connect(("127.0.0.1", port))?, command)
+            }
         }
     }
 
@@ -85,7 +101,7 @@ impl Server {
 
     /// The keys of its database that runs use.
     fn keys(&self) -> Vec<String> {
-        let database = if self.listens == Listens::Socket { 0 } else { 3 };
+        let database = if matches!(self.listens, Listens::Port(_)) { 3 } else { 0 };
         let answer = self.ask(&format!("SELECT {database}\r\nKEYS *")).expect("the keys");
         let lines = answer.lines().filter(|line| line.starts_with("zpager:"));
         lines.map(str::to_owned).collect()
@@ -129,6 +145,10 @@ fn launch(directory: &Path, listens: Listens, options: &[&str]) -> Option<Child>
             Listens::Port(port) => {
                 command.args(["--bind", "127.0.0.1", "--port", &port.to_string()])
             }
+            Listens::Node(port) => command
+                .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+                .args(["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
+                .args(["--cluster-require-full-coverage", "no"]),
         };
         command.args(options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
     });
@@ -243,7 +263,9 @@ impl Running {
         let mut running = Running { zpager, helper: 0, directory };
         until("the program is ready", || running.text("stdout").contains("ready"));
         running.helper = running.children(|command| command.contains("remote-helper"))[0];
-        until("pages are on the server", || server.keys().len() > 50);
+        // Of a cluster it has a third.
+        let keys = if matches!(server.listens, Listens::Node(_)) { 15 } else { 50 };
+        until("pages are on the server", || server.keys().len() > keys);
         running
     }
 
@@ -796,47 +818,186 @@ fn the_way_to_a_server_may_be_encrypted() {
     }
 }
 
-/// Three servers that are a cluster: whichever is named, the run's pages are on the one that has its
-/// keys.
-#[test]
-fn a_cluster_keeps_pages_on_one_of_its_nodes() {
-    // Nodes speak with each other at their ports and 10000.
-    let ports = std::iter::repeat_with(free_port).filter(|port| *port < 55_000);
-    let mut nodes = Vec::new();
-    for port in ports.take(3) {
-        let Some(node) = Server::start(Listens::Port(port), &["--cluster-enabled", "yes"]) else {
-            return;
+/// Three servers of the test's own that are the masters of a cluster.
+struct Cluster {
+    nodes: Vec<Server>,
+}
+
+impl Cluster {
+    /// With options for each; `None` where no server, or no client to make a cluster, is installed.
+    fn start(options: [&[&str]; 3]) -> Option<Cluster> {
+        let node = |options| Server::start(Listens::Node(free_node_port()), options);
+        let nodes: Vec<Server> = options.into_iter().map(node).collect::<Option<_>>()?;
+        let cluster = Cluster { nodes };
+        let mut create = vec!["create".to_owned()];
+        create.extend(cluster.nodes.iter().map(Server::place));
+        let Some(made) = manage(&create) else {
+            println!("skipped: neither redis-cli nor valkey-cli is installed");
+            return None;
         };
-        nodes.push((format!("127.0.0.1:{port}"), node));
+        assert!(made.status.success(), "{made:?}");
+        let is_ready = |node: &Server| {
+            node.ask("CLUSTER INFO").is_ok_and(|answer| answer.contains("cluster_state:ok"))
+        };
+        until("the cluster is one", || cluster.nodes.iter().all(is_ready));
+        Some(cluster)
     }
-    let addresses = nodes.iter().map(|(address, _)| address);
-    let made = ["redis-cli", "valkey-cli"].into_iter().find_map(|client| {
-        let mut command = Command::new(client);
-        command.args(["--cluster", "create"]).args(addresses.clone()).arg("--cluster-yes");
-        command.output().ok()
-    });
-    let Some(made) = made else {
-        return println!("skipped: neither redis-cli nor valkey-cli is installed");
-    };
-    assert!(made.status.success(), "{made:?}");
-    let is_ready = |server: &Server| {
-        server.ask("CLUSTER INFO").is_ok_and(|answer| answer.contains("cluster_state:ok"))
-    };
-    until("the cluster is one", || nodes.iter().all(|(_, node)| is_ready(node)));
+
+    /// How many keys each node has.
+    fn keys(&self) -> [usize; 3] {
+        [0, 1, 2].map(|at| self.nodes[at].keys().len())
+    }
+}
+
+/// Has the client do something with a cluster.
+fn manage(words: &[String]) -> Option<Output> {
+    ["redis-cli", "valkey-cli"].into_iter().find_map(|client| {
+        Command::new(client).arg("--cluster").args(words).arg("--cluster-yes").output().ok()
+    })
+}
+
+/// Nodes speak with each other at their ports and 10000.
+fn free_node_port() -> u16 {
+    std::iter::repeat_with(free_port).find(|port| *port < 55_000).expect("a port")
+}
+
+/// Whichever node is named, and also where one of them is small.
+#[test]
+fn a_cluster_takes_pages_on_all_of_its_nodes() {
+    let small = ["--maxmemory", "10mb"];
+    let Some(cluster) = Cluster::start([&[], &small, &[]]) else { return };
     let free = field("1").free().expect_success();
-    for (address, _) in &nodes {
-        let more = ["--store-timeout", "600"];
-        let (outcome, stats) = run(&format!("redis://{address}"), &more, &field_words("1"));
+    for node in &cluster.nodes {
+        let more = ["--store-timeout", "600", "--store-size", "1G"];
+        let (outcome, stats) = run(&node.address(), &more, &field_words("1"));
         assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
         assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
         let store = stats.expect("statistics").store;
-        assert!(store.remote_writes > 0 && store.remote_reads > 0, "{store:?}");
+        assert!(store.remote_peak_bytes > 30 << 20 && store.remote_reads > 0, "{store:?}");
+        // What the small one refused the others took.
         assert_eq!((store.remote_lost_clusters, store.remote_failures), (0, 0), "{store:?}");
-        for (_, node) in &nodes {
-            let keys = node.ask("KEYS *").expect("the keys");
-            assert!(!keys.contains("zpager:"), "{keys}");
+        assert_eq!(cluster.keys(), [0; 3]);
+    }
+}
+
+#[test]
+fn pages_are_spread_over_a_cluster_and_expire_on_each_node() {
+    let Some(cluster) = Cluster::start([&[]; 3]) else { return };
+    let named = &cluster.nodes[1];
+    let running = Running::start_at(&named.address(), named, &["--store-timeout", "600"]);
+    let keys = cluster.keys();
+    let all: usize = keys.iter().sum();
+    assert!(keys.iter().all(|count| count * 5 > all), "{keys:?}");
+    for node in &cluster.nodes {
+        for key in node.keys().iter().step_by(10) {
+            let answer = node.ask(&format!("TTL {key}")).expect("an answer");
+            let seconds: i64 =
+                answer.lines().next().expect("a line")[1..].parse().expect("seconds");
+            // Written anew under another name meanwhile: -2.
+            assert!((60..=3600).contains(&seconds) || seconds == -2, "{key}: {seconds}");
         }
     }
+    let (store, messages) = running.end_well();
+    assert_eq!((store.remote_lost_clusters, store.remote_failures), (0, 0), "{messages}");
+    assert_eq!(cluster.keys(), [0; 3]);
+}
+
+/// Nobody notices while slots go to another node, key by key.
+#[test]
+fn pages_are_found_where_a_cluster_moves_them() {
+    let Some(cluster) = Cluster::start([&[]; 3]) else { return };
+    let [from, to] = [0, 1].map(|at| &cluster.nodes[at]);
+    let running = Running::start_at(&from.address(), from, &["--store-timeout", "600"]);
+    let keys_before = from.keys().len();
+    let words = ["reshard", &from.place(), "--cluster-slots", "5461"];
+    let ends = ["--cluster-from", &from.node_id(), "--cluster-to", &to.node_id()];
+    let words: Vec<String> = words.into_iter().chain(ends).map(str::to_owned).collect();
+    let moved = manage(&words).expect("the client");
+    assert!(moved.status.success(), "{moved:?}");
+    sleep(Duration::from_millis(500));
+    let keys = cluster.keys();
+    assert!(keys[0] == 0 && keys[1] > keys_before, "{keys_before} {keys:?}");
+    let (store, messages) = running.end_well();
+    assert_eq!((store.remote_lost_clusters, store.remote_failures), (0, 0), "{messages}");
+    assert_eq!(cluster.keys(), [0; 3]);
+}
+
+#[test]
+fn a_node_that_is_killed_costs_no_wrong_byte() {
+    let Some(mut cluster) = Cluster::start([&[]; 3]) else { return };
+    let named = &cluster.nodes[0];
+    let running = Running::start_at(&named.address(), named, &["--store-timeout", "2"]);
+    cluster.nodes[2].kill();
+    let (ending, messages) = running.end();
+    assert!(expect_right_or_told(ending, &messages), "a third of the pages is lost: {messages}");
+    assert_eq!(cluster.nodes[0].keys().len() + cluster.nodes[1].keys().len(), 0);
+}
+
+/// Also the one that was named: the others go on taking pages.
+#[test]
+fn a_mirror_serves_what_a_node_had_and_the_others_go_on() {
+    for killed in [0, 2] {
+        let Some(mut cluster) = Cluster::start([&[]; 3]) else { return };
+        let mirror = places::scratch();
+        let directory = mirror.path().display().to_string();
+        let named = &cluster.nodes[0];
+        let more = ["--store-timeout", "4", "--store-mirror", &directory];
+        let running = Running::start_at(&named.address(), named, &more);
+        cluster.nodes[killed].kill();
+        let is_told = || running.text("stderr").contains("the server of --store failed");
+        until("the node is missed", is_told);
+        let names = |at: usize| cluster.nodes[at].keys();
+        let before = names(1);
+        until("another one takes pages", || names(1).iter().any(|key| !before.contains(key)));
+        let (store, messages) = running.end_well();
+        assert!(store.remote_failures > 0 && store.remote_lost_clusters == 0, "{messages}");
+        for (at, node) in cluster.nodes.iter().enumerate() {
+            assert!(at == killed || node.keys().is_empty());
+        }
+    }
+}
+
+/// What was written last may not have been copied to the replica.
+#[test]
+fn a_replica_takes_over_from_a_node_that_is_killed() {
+    let Some(mut cluster) = Cluster::start([&[]; 3]) else { return };
+    let replica = Server::start(Listens::Node(free_node_port()), &[]).expect("a server");
+    let id = cluster.nodes[2].node_id();
+    let [new, old] = [&replica, &cluster.nodes[0]].map(Server::place);
+    let words = ["add-node", &new, &old, "--cluster-slave", "--cluster-master-id", &id];
+    let added = manage(&words.map(str::to_owned)).expect("the client");
+    assert!(added.status.success(), "{added:?}");
+    let is_copy =
+        || replica.ask("INFO replication").is_ok_and(|text| text.contains("master_link_status:up"));
+    until("the replica is one", is_copy);
+    let mirror = places::scratch();
+    let directory = mirror.path().display().to_string();
+    let named = &cluster.nodes[0];
+    let more = ["--store-timeout", "60", "--store-mirror", &directory];
+    let running = Running::start_at(&named.address(), named, &more);
+    let before = cluster.nodes[2].keys();
+    cluster.nodes[2].kill();
+    until("the replica takes pages", || replica.keys().iter().any(|key| !before.contains(key)));
+    let (store, messages) = running.end_well();
+    assert!(store.remote_reads > 0, "{messages}");
+    assert_eq!(cluster.nodes[0].keys().len() + cluster.nodes[1].keys().len(), 0);
+    assert_eq!(replica.keys(), Vec::<String>::new());
+}
+
+#[test]
+fn a_short_pause_of_a_node_is_not_seen() {
+    let Some(cluster) = Cluster::start([&[]; 3]) else { return };
+    let named = &cluster.nodes[0];
+    let running = Running::start_at(&named.address(), named, &["--store-timeout", "60"]);
+    for node in &cluster.nodes {
+        node.signal(Signal::STOP);
+        sleep(Duration::from_millis(700));
+        node.signal(Signal::CONT);
+        sleep(Duration::from_millis(300));
+    }
+    let (ending, messages) = running.end();
+    assert_eq!(ending, Ending::Exited(0), "{messages}");
+    assert_eq!(cluster.keys(), [0; 3]);
 }
 
 /// The server is filled first, then a directory, in the order of their priorities; what a server

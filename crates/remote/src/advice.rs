@@ -13,9 +13,16 @@ pub(crate) fn advice(error: &RedisError, by_tls: bool) -> String {
         (Some("NOAUTH" | "WRONGPASS"), _) | (_, ErrorKind::AuthenticationFailed) => {
             return format!("{reason}: give the password, as in redis://[USER]:PASSWORD@HOST");
         }
-        (Some("NOPERM"), _) => "allow the user SET, GETRANGE, EXPIRE and UNLINK of zpager:*",
+        (Some("NOPERM"), _) => {
+            "allow the user SET, GETRANGE, EXPIRE and UNLINK of zpager:*, and in a cluster CLUSTER SLOTS"
+        }
         (Some("OOM"), _) => "raise the server's maxmemory",
         (Some("CLUSTERDOWN"), _) => "see redis-cli --cluster check",
+        (Some("MOVED" | "ASK"), _) => {
+            return format!(
+                "sends keys to another node ({reason}): allow the user CLUSTER SLOTS, {LOCAL}"
+            );
+        }
         (Some("READONLY"), _) => "name the primary",
         (Some(_), _) => "see the server's log",
         (None, ErrorKind::Io) if error.is_timeout() => return no_answer(by_tls),

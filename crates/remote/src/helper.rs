@@ -1,18 +1,22 @@
-//! The helper of a run: a thread for each way to the server, until the run is over.
+//! The helper of a run: threads for the ways to each node, until the run is over.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use zpager_sys::process;
+use zpager_sys::{Errno, process};
 use zpager_wire::{Kind, Requests};
 
 use crate::kept::Kept;
-use crate::link::Link;
+use crate::link::{Link, Ways};
+use crate::nodes::{Node, Nodes};
 use crate::reader::Reader;
-use crate::server::Server;
+use crate::server::{Layout, Server};
+use crate::survey;
 use crate::writer::Writer;
 
-/// How long the server keeps what is not refreshed: what a run leaves behind whose machine lost its
+/// How long a server keeps what is not refreshed: what a run leaves behind whose machine lost its
 /// power, and how long the two may not reach each other. Each key is refreshed several times in it.
 pub const EXPIRY: Duration = Duration::from_secs(1800);
 
@@ -20,9 +24,10 @@ pub const EXPIRY: Duration = Duration::from_secs(1800);
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// Longest time for the removal of the keys when the run is over.
 const REMOVAL_TIME: Duration = Duration::from_secs(10);
+const EHOSTDOWN: Errno = Errno(112);
 
 /// Answers the requests of the run of this name until `is_over`, then removes its keys. What is
-/// asked of the server may take half of the agents' patience.
+/// asked of a server may take half of the agents' patience.
 pub fn serve(
     server: &Server,
     requests: Requests<'_>,
@@ -30,21 +35,95 @@ pub fn serve(
     expiry: Duration,
     mut is_over: impl FnMut() -> bool,
 ) {
-    let kept = Kept::new(run, &requests.remote.counts);
-    let time = Duration::from_nanos(requests.remote.patience_ns() / 2);
-    let link = |kind| Link::new(server, kept.no_key(), requests, kind, time);
-    let ends = AtomicBool::new(false);
-    let mut writer = Writer::new(requests, &kept, link(Kind::Write), expiry);
-    let mut reader = Reader { requests, kept: &kept, link: link(Kind::Read) };
-    std::thread::scope(|scope| {
-        scope.spawn(|| writer.run(&ends));
-        scope.spawn(|| reader.run(&ends));
+    if let Some((nodes, layout)) = survey::first(server, requests, &mut is_over) {
+        let counts = &requests.remote.counts;
+        let kept = Kept::new(run, counts);
+        let no_key = kept.no_key();
+        let time = Duration::from_nanos(requests.remote.patience_ns() / 2);
+        let ways = Ways { server, nodes: &nodes, counts, no_key: &no_key, time };
+        let is_cluster = matches!(layout, Layout::Cluster(_));
+        Helper { requests, kept: &kept, ways, expiry, is_cluster }.serve(is_over);
+    }
+    requests.close();
+}
+
+/// What all threads use.
+#[derive(Clone, Copy)]
+struct Helper<'a> {
+    requests: Requests<'a>,
+    kept: &'a Kept<'a>,
+    ways: Ways<'a>,
+    expiry: Duration,
+    is_cluster: bool,
+}
+
+impl<'a> Helper<'a> {
+    fn serve(self, is_over: impl FnMut() -> bool) {
+        let ends = AtomicBool::new(false);
+        let mut writers = std::thread::scope(|scope| {
+            if self.is_cluster {
+                scope.spawn(|| survey::run(self.ways.server, self.ways.nodes, &ends));
+            }
+            let writers = self.start_threads_until(is_over, scope, &ends);
+            ends.store(true, Relaxed);
+            // A panic ends the process.
+            writers.into_iter().filter_map(|writer| writer.join().ok()).collect::<Vec<_>>()
+        });
+        self.remove_all(&mut writers);
+    }
+
+    /// Starts the threads of each node that comes to be known, until `is_over`.
+    fn start_threads_until<'s>(
+        self,
+        mut is_over: impl FnMut() -> bool,
+        scope: &'s Scope<'s, '_>,
+        ends: &'s AtomicBool,
+    ) -> Vec<ScopedJoinHandle<'s, Writer<'a>>>
+    where
+        'a: 's,
+    {
+        let mut writers = Vec::new();
         while !is_over() {
-            requests.free_all_of(|pid| !process::exists(pid));
+            for node in self.ways.nodes.since(writers.len()) {
+                let mut reader = self.reader(node.clone());
+                scope.spawn(move || reader.run(ends));
+                let mut writer = self.writer(node);
+                writers.push(scope.spawn(move || {
+                    writer.run(ends);
+                    writer
+                }));
+            }
+            self.requests.free_all_of(|pid| !process::exists(pid));
             std::thread::sleep(TICK);
         }
-        ends.store(true, Relaxed);
-    });
-    writer.remove_all(Instant::now() + REMOVAL_TIME);
-    requests.close();
+        writers
+    }
+
+    fn reader(self, node: Arc<Node>) -> Reader<'a> {
+        let link = Link::new(self.ways, node.clone(), Kind::Read);
+        Reader { requests: self.requests, kept: self.kept, nodes: self.ways.nodes, node, link }
+    }
+
+    fn writer(self, node: Arc<Node>) -> Writer<'a> {
+        let link = Link::new(self.ways, node.clone(), Kind::Write);
+        Writer::new(self.requests, self.kept, self.ways.nodes, node, link, self.expiry)
+    }
+
+    /// Refuses what is to be written still, and removes all keys of the run.
+    fn remove_all(self, writers: &mut [Writer<'a>]) {
+        while let Some(taken) = self.requests.take(Kind::Write) {
+            self.requests.finish(taken, Err(EHOSTDOWN));
+        }
+        let nodes: &Nodes<'_> = self.ways.nodes;
+        (0..self.kept.end())
+            .filter_map(|cluster| self.kept.remove(cluster))
+            .for_each(|name| nodes.discard(name));
+        writers.iter_mut().for_each(Writer::discard_doubtful);
+        let deadline = Instant::now() + REMOVAL_TIME;
+        std::thread::scope(|scope| {
+            for writer in writers {
+                scope.spawn(move || writer.remove_all(deadline));
+            }
+        });
+    }
 }

@@ -1,27 +1,41 @@
 //! Which clusters the server holds, and under which keys.
 //!
 //! Invariants: each write goes to a key of its own, whose name has a number that is never used
-//! again. So a write that was given up and reaches the server late changes nothing that is held. A
-//! cluster is held from the moment its write was answered until it is discarded, and while it is
-//! written once more, as by a parent and its child, under its name of before.
+//! again. So a write that was given up and reaches a server late changes nothing that is held. A
+//! cluster is held from the moment its write was answered, if somebody waits for that still, until it
+//! is discarded, and while it is written once more, as by a parent and its child, under its name of
+//! before. What is discarded is looked for, and what was written added, by one thread at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use zpager_wire::RemoteCounts;
 
-/// The name of a value: the cluster and the number of the write.
+use crate::slots::slot_of;
+
+/// Numbers that are tried for a key in certain slots: enough for a master that has one slot alone.
+const DRAWS_MAX: usize = 1 << 18;
+
+/// The name of a value: the cluster, the number of the write, and the hash slot of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) cluster: u32,
     pub(crate) write: u64,
+    pub(crate) slot: u16,
 }
 
-/// A cluster on the server; `write` is 0 where there is none.
+/// A cluster on a server; `write` is 0 where there is none.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     write: u64,
     bytes: u32,
+    slot: u16,
+}
+
+impl Held {
+    fn name(self, cluster: u32) -> Option<Name> {
+        (self.write > 0).then_some(Name { cluster, write: self.write, slot: self.slot })
+    }
 }
 
 /// All clusters of a run.
@@ -32,27 +46,44 @@ pub(crate) struct Kept<'a> {
     writes: AtomicU64,
     /// As long as the highest cluster that was ever held asks for.
     clusters: RwLock<Vec<Held>>,
+    /// Taken by who looks for what was discarded, and by who adds.
+    lives: Mutex<()>,
 }
 
 impl<'a> Kept<'a> {
     /// Nothing is held for the run of this name.
     pub(crate) fn new(run: &'a str, counts: &'a RemoteCounts) -> Self {
-        Kept { run, counts, writes: AtomicU64::new(0), clusters: RwLock::default() }
+        let (clusters, lives) = Default::default();
+        Kept { run, counts, writes: AtomicU64::new(0), clusters, lives }
     }
 
-    /// The key of a value. A cluster of servers keeps all that have the same in braces on one of them.
+    /// The key of a value.
     pub(crate) fn key(&self, name: Name) -> String {
-        format!("zpager:{{{}}}:{}:{}", self.run, name.cluster, name.write)
+        self.key_of(name.cluster, name.write)
     }
 
     /// A key of the run under which there is nothing.
     pub(crate) fn no_key(&self) -> String {
-        self.key(Name { cluster: 0, write: 0 })
+        self.key_of(0, 0)
     }
 
-    /// A name for a write of a cluster.
-    pub(crate) fn next_name(&self, cluster: u32) -> Name {
-        Name { cluster, write: self.writes.fetch_add(1, Relaxed) + 1 }
+    /// Without braces: its slot, and so the master of a cluster that has it, is by chance.
+    fn key_of(&self, cluster: u32, write: u64) -> String {
+        format!("zpager:{}:{cluster}:{write}", self.run)
+    }
+
+    /// A name for a write of a cluster, whose slot is `wanted`.
+    pub(crate) fn next_name(&self, cluster: u32, wanted: impl Fn(u16) -> bool) -> Option<Name> {
+        let draw = || {
+            let write = self.writes.fetch_add(1, Relaxed) + 1;
+            Name { cluster, write, slot: slot_of(&self.key_of(cluster, write)) }
+        };
+        std::iter::repeat_with(draw).take(DRAWS_MAX).find(|name| wanted(name.slot))
+    }
+
+    /// Until this is dropped no other thread finds what is discarded, or adds.
+    pub(crate) fn lock_lives(&self) -> MutexGuard<'_, ()> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One past the highest cluster that was ever held.
@@ -62,27 +93,25 @@ impl<'a> Kept<'a> {
 
     /// Where a cluster is, if it is held.
     pub(crate) fn find(&self, cluster: u32) -> Option<Name> {
-        let held = self.read().get(cluster as usize).copied().unwrap_or_default();
-        (held.write > 0).then_some(Name { cluster, write: held.write })
+        self.read().get(cluster as usize).and_then(|held| held.name(cluster))
     }
 
     /// Those of so many clusters from `first` on that are held.
     pub(crate) fn find_all(&self, first: u32, clusters: usize) -> Vec<Name> {
         let all = self.read();
         let numbered = (first..).zip(all.iter().skip(first as usize)).take(clusters);
-        let held = numbered.filter(|(_, held)| held.write > 0);
-        held.map(|(cluster, held)| Name { cluster, write: held.write }).collect()
+        numbered.filter_map(|(cluster, held)| held.name(cluster)).collect()
     }
 
-    /// The server holds `bytes` under `name`; where it held the cluster before.
+    /// A server holds `bytes` under `name`; where one held the cluster before.
     pub(crate) fn add(&self, name: Name, bytes: usize) -> Option<Name> {
         let mut all = self.clusters.write().unwrap_or_else(PoisonError::into_inner);
         let at = name.cluster as usize;
         if all.len() <= at {
             all.resize(at + 1, Held::default());
         }
-        let before =
-            std::mem::replace(&mut all[at], Held { write: name.write, bytes: bytes as u32 });
+        let held = Held { write: name.write, bytes: bytes as u32, slot: name.slot };
+        let before = std::mem::replace(&mut all[at], held);
         let bytes = bytes as u64;
         let held_bytes = self.counts.held_bytes.fetch_add(bytes, Relaxed) + bytes;
         self.counts.peak_bytes.fetch_max(held_bytes, Relaxed);
@@ -99,10 +128,10 @@ impl<'a> Kept<'a> {
     /// The server need not hold any more what it held.
     fn left(&self, cluster: u32, held: Held) -> Option<Name> {
         self.counts.held_bytes.fetch_sub(held.bytes.into(), Relaxed);
-        (held.write > 0).then_some(Name { cluster, write: held.write })
+        held.name(cluster)
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Vec<Held>> {
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Held>> {
         self.clusters.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,7 +144,8 @@ mod tests {
     fn a_cluster_is_found_where_it_was_written_last() {
         let counts = RemoteCounts::default();
         let kept = Kept::new("r", &counts);
-        let [first, second, third] = [4, 4, 900].map(|cluster| kept.next_name(cluster));
+        let [first, second, third] =
+            [4, 4, 900].map(|cluster| kept.next_name(cluster, |_| true).expect("a name"));
         assert_eq!(kept.find(4), None);
         assert_eq!(kept.add(first, 100), None);
         assert_eq!(kept.add(second, 200), Some(first));
@@ -130,5 +160,16 @@ mod tests {
         assert_eq!(kept.remove(900), Some(third));
         assert_eq!(counts.held_bytes.load(Relaxed), 200);
         assert_eq!(counts.peak_bytes.load(Relaxed), 1200);
+    }
+    #[test]
+    fn names_are_drawn_for_the_slots_that_are_wanted() {
+        let counts = RemoteCounts::default();
+        let kept = Kept::new("r", &counts);
+        for slot in [0, 777, 16383] {
+            let name = kept.next_name(5, |drawn| drawn == slot).expect("a name");
+            assert_eq!((name.slot, slot_of(&kept.key(name))), (slot, slot));
+            assert_ne!(kept.key(name), kept.no_key());
+        }
+        assert_eq!(kept.next_name(5, |_| false), None);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A program's agent has no way to a network of its own. It puts requests into a mapping that it
 //! shares with a helper ([`zpager_wire::Requests`]), a process outside of the program, which keeps
-//! each cluster as the value of one key of a Redis or Valkey server. The values are the clusters as
-//! they are.
+//! each cluster of pages as the value of one key of a Redis or Valkey server, or of one of the masters
+//! where servers form a cluster. The values are the clusters as they are.
 //!
 //! [`Server`] is where that is, and what of it can be found out before a program is started;
 //! [`serve`] does the work.
@@ -12,8 +12,11 @@ mod advice;
 mod helper;
 mod kept;
 mod link;
+mod nodes;
 mod reader;
 mod server;
+mod slots;
+mod survey;
 mod writer;
 
 pub use helper::{EXPIRY, serve};

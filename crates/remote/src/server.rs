@@ -1,18 +1,18 @@
 //! The server: its address, and what of it can be found out before a program is started.
 //!
-//! A Redis or Valkey server by itself, or a node of a cluster. A cluster keeps each key on one of its
-//! nodes, by the part of its name in braces; all keys of a run have the same there, so that they are on
-//! one node, and a node that is asked for another's keys says which has them. One that evicts keys when its memory is full
-//! (`maxmemory-policy`) would lose pages, whatever it evicts: the run's keys expire, so that also
-//! the policies for keys that expire take them.
+//! A Redis or Valkey server by itself, or a node of a cluster, whose masters then have the run's keys
+//! among them. One that evicts keys when its memory is full (`maxmemory-policy`) would lose pages,
+//! whatever it evicts: the run's keys expire, so that also the policies for keys that expire take them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
-use redis::{Client, Connection, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError};
+use redis::{Client, Connection, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError, Value};
 
 use crate::advice::{advice, reason};
+use crate::nodes::NODES_MAX;
+use crate::slots::{Address, Range, ranges, slot_of};
 
 /// How an address begins.
 const SCHEMES: [&str; 7] = [
@@ -33,14 +33,13 @@ const EXPECTED: &str =
 pub(crate) const CHECK_TIME: Duration = Duration::from_secs(5);
 /// The key of the trial write is gone by itself after so many seconds.
 const TRIAL_EXPIRY_SECONDS: u64 = 10;
+/// Keys among which one for a master is looked for: enough for one that has one slot alone.
+const TRIAL_KEYS_MAX: usize = 1 << 18;
 
 /// Whether `text` is meant as the address of a server.
 pub fn is_address(text: &str) -> bool {
     SCHEMES.iter().any(|scheme| text.starts_with(scheme))
 }
-
-/// A node of a cluster: host and port.
-pub(crate) type Node = (String, u16);
 
 /// A server, not connected to.
 #[derive(Debug)]
@@ -49,12 +48,20 @@ pub struct Server {
     shown: String,
 }
 
-/// What a server said of itself.
+/// What a server is.
+#[derive(Debug)]
+pub(crate) enum Layout {
+    Alone,
+    /// A node of a cluster with such masters.
+    Cluster(Vec<Range>),
+}
+
+/// What a server, or the masters of a cluster, said of themselves.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Bytes that it can take, as far as it tells.
+    /// Bytes that they can take together, as far as they tell.
     pub room_bytes: Option<u64>,
-    /// The policy by which it evicts keys when its memory is full.
+    /// The policy by which one of them evicts keys when its memory is full.
     pub evicts_by: Option<String>,
 }
 
@@ -88,46 +95,74 @@ impl Server {
         }
     }
 
-    /// Finds out whether the server would take clusters: it is asked what it has, and a value is
-    /// written, read and removed.
+    /// Finds out whether the server would take clusters, or each master of its cluster: it is asked what
+    /// it has, and a value is written, read and removed.
     ///
     /// # Errors
     /// Why it does not, and what would be right.
     pub fn check(&self) -> Result<Found, String> {
-        let checked = self.check_node(None).or_else(|error| match self.node_of(&error) {
-            Some(node) => self.check_node(Some(&node)),
-            None => Err(error),
-        });
-        let address = self.client.get_connection_info().addr();
-        let by_tls = matches!(address, ConnectionAddr::TcpTls { .. });
-        checked.map_err(|error| advice(&error, by_tls))
-    }
-
-    fn check_node(&self, node: Option<&Node>) -> Result<Found, RedisError> {
-        let mut connection = self.connect(node, CHECK_TIME)?;
-        let found = look(&mut connection)?;
-        try_out(&mut connection)?;
-        Ok(found)
-    }
-
-    /// The node of the cluster that has what another one was asked for.
-    pub(crate) fn node_of(&self, refusal: &RedisError) -> Option<Node> {
-        let (node, _slot) = refusal.redirect_node()?;
-        let (host, port) = node.rsplit_once(':')?;
-        let host = match self.client.get_connection_info().addr() {
-            // Where a node knows no name of the other one it is that by which it was reached itself.
-            ConnectionAddr::Tcp(own, _) | ConnectionAddr::TcpTls { host: own, .. }
-                if host.is_empty() =>
-            {
-                own
-            }
-            _ => host,
+        let mut connection = self.connect(None, CHECK_TIME).map_err(|error| self.advice(&error))?;
+        let layout = self.layout(&mut connection, None).map_err(|error| self.advice(&error))?;
+        let ranges = match layout {
+            Layout::Cluster(ranges) if !ranges.is_empty() => ranges,
+            // Of a cluster that has no slots the node itself says what is wrong.
+            _ => return check_node(&mut connection, |_| true).map_err(|error| self.advice(&error)),
         };
-        Some((host.to_owned(), port.parse().ok()?))
+        let mut masters: Vec<&Address> = ranges.iter().map(|range| &range.master).collect();
+        masters.sort();
+        masters.dedup();
+        let mut all = Found { room_bytes: Some(0), evicts_by: None };
+        for master in masters.into_iter().take(NODES_MAX) {
+            all.add(self.check_master(master, &ranges)?);
+        }
+        Ok(all)
+    }
+
+    fn check_master(&self, master: &Address, all: &[Range]) -> Result<Found, String> {
+        let is_its_own =
+            |slot| all.iter().any(|it| it.master == *master && it.slots.contains(&slot));
+        let checked = self
+            .connect(Some(master), CHECK_TIME)
+            .and_then(|mut connection| check_node(&mut connection, is_its_own));
+        let (host, port) = master;
+        checked.map_err(|error| format!("its master {host}:{port}: {}", self.advice(&error)))
+    }
+
+    fn advice(&self, error: &RedisError) -> String {
+        let address = self.client.get_connection_info().addr();
+        advice(error, matches!(address, ConnectionAddr::TcpTls { .. }))
+    }
+
+    /// Asks a node, the one that the user named unless its address is given, where slots are.
+    pub(crate) fn layout(
+        &self,
+        connection: &mut Connection,
+        address: Option<&Address>,
+    ) -> Result<Layout, RedisError> {
+        let asked = redis::cmd("CLUSTER").arg("SLOTS").query::<Value>(connection);
+        match asked {
+            Ok(answer) => match ranges(&answer, self.host_of(address)) {
+                Some(ranges) => Ok(Layout::Cluster(ranges)),
+                None => Err((ErrorKind::Parse, "the slots of a cluster are not told").into()),
+            },
+            // It is in no cluster, or does not know the command; or a user of it may not ask, who learns
+            // by way of its refusals then.
+            Err(error) if matches!(error.code(), Some("ERR" | "NOPERM")) => Ok(Layout::Alone),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The host of an address, or of the one that the user named.
+    pub(crate) fn host_of<'a>(&'a self, address: Option<&'a Address>) -> &'a str {
+        match (address, self.client.get_connection_info().addr()) {
+            (Some((host, _)), _) => host,
+            (None, ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host,
+            _ => "localhost",
+        }
     }
 
     /// The same server's node.
-    fn client_of(&self, (host, port): &Node) -> Result<Client, RedisError> {
+    fn client_of(&self, (host, port): &Address) -> Result<Client, RedisError> {
         let info = self.client.get_connection_info().clone();
         let address = match info.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
@@ -145,16 +180,27 @@ impl Server {
     /// host's address; so does each answer.
     pub(crate) fn connect(
         &self,
-        node: Option<&Node>,
+        address: Option<&Address>,
         time: Duration,
     ) -> Result<Connection, RedisError> {
-        let connection = match node {
-            Some(node) => self.client_of(node)?.get_connection_with_timeout(time)?,
+        let connection = match address {
+            Some(address) => self.client_of(address)?.get_connection_with_timeout(time)?,
             None => self.client.get_connection_with_timeout(time)?,
         };
         connection.set_read_timeout(Some(time))?;
         connection.set_write_timeout(Some(time))?;
         Ok(connection)
+    }
+}
+
+impl Found {
+    /// Adds what another master said.
+    fn add(&mut self, other: Found) {
+        self.room_bytes = self
+            .room_bytes
+            .zip(other.room_bytes)
+            .map(|(all_bytes, its_bytes)| all_bytes.saturating_add(its_bytes));
+        self.evicts_by = self.evicts_by.take().or(other.evicts_by);
     }
 }
 
@@ -165,6 +211,16 @@ fn shown(address: &ConnectionAddr) -> String {
         ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
         _ => "redis".into(),
     }
+}
+
+/// Finds out whether a node would take clusters whose slot is `wanted`.
+fn check_node(
+    connection: &mut Connection,
+    wanted: impl Fn(u16) -> bool,
+) -> Result<Found, RedisError> {
+    let found = look(connection)?;
+    try_out(connection, wanted)?;
+    Ok(found)
 }
 
 /// Asks what the server has.
@@ -195,9 +251,11 @@ fn found(info: &str) -> Found {
     }
 }
 
-/// Writes a value, reads a part of it and removes it.
-fn try_out(connection: &mut Connection) -> Result<(), RedisError> {
-    let key = format!("zpager:trial:{}", std::process::id());
+/// Writes a value whose slot is `wanted`, reads a part of it and removes it.
+fn try_out(connection: &mut Connection, wanted: impl Fn(u16) -> bool) -> Result<(), RedisError> {
+    let mut keys =
+        (0..TRIAL_KEYS_MAX).map(|at| format!("zpager:trial:{}:{at}", std::process::id()));
+    let Some(key) = keys.find(|key| wanted(slot_of(key))) else { return Ok(()) };
     let set = |connection: &mut Connection| {
         let mut command = redis::cmd("SET");
         command.arg(&key).arg("zpager").arg("EX").arg(TRIAL_EXPIRY_SECONDS);
@@ -239,22 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_where_a_cluster_says() {
-        let refusal = |detail: &str| {
-            let answer = format!("-MOVED {detail}\r\n");
-            match redis::parse_redis_value(answer.as_bytes()) {
-                Ok(redis::Value::ServerError(error)) => RedisError::from(error),
-                other => panic!("{other:?}"),
-            }
-        };
+    fn a_node_is_reached_as_the_server_is() {
         let server = Server::at("rediss://h:7000").expect("an address");
-        let node = |detail: &str| server.node_of(&refusal(detail));
-        assert_eq!(node("3999 10.0.0.7:6381"), Some(("10.0.0.7".into(), 6381)));
-        assert_eq!(node("3999 ::1:6381"), Some(("::1".into(), 6381)));
-        assert_eq!(node("3999 :6381"), Some(("h".into(), 6381)));
-        assert_eq!(node("3999 h"), None);
-        assert_eq!(node(""), None);
-        let there = server.client_of(&("n".into(), 1)).expect("a client");
+        let node = ("n".to_owned(), 1);
+        assert_eq!((server.host_of(None), server.host_of(Some(&node))), ("h", "n"));
+        let there = server.client_of(&node).expect("a client");
         assert_eq!(shown(there.get_connection_info().addr()), "rediss://n:1");
     }
 
@@ -279,5 +326,18 @@ mod tests {
         let keeps = limited.replace("allkeys-lru", "noeviction");
         assert_eq!(found(&keeps), Found { room_bytes: Some(500), evicts_by: None });
         assert_eq!(found(""), Found { room_bytes: None, evicts_by: None });
+    }
+    #[test]
+    fn the_room_of_masters_is_added() {
+        let found = |room_bytes, policy: Option<&str>| Found {
+            room_bytes,
+            evicts_by: policy.map(str::to_owned),
+        };
+        let mut all = found(Some(0), None);
+        all.add(found(Some(5), None));
+        all.add(found(Some(7), Some("allkeys-lru")));
+        assert_eq!(all, found(Some(12), Some("allkeys-lru")));
+        all.add(found(None, None));
+        assert_eq!(all, found(None, Some("allkeys-lru")));
     }
 }

@@ -17,7 +17,7 @@ const CLUSTER_BYTES: usize = 256 * 1024;
 const LONG: Duration = Duration::from_secs(600);
 const PID: i32 = 1;
 
-/// A server on a Unix socket in a directory of its own.
+/// A server on a Unix socket in a directory of its own, where it keeps what it writes.
 struct Redis {
     directory: TempDir,
     child: Child,
@@ -88,7 +88,9 @@ fn launch(socket: &std::path::Path, options: &[&str]) -> Option<Child> {
         let mut command = Command::new(program);
         command
             .args(["--port", "0", "--save", "", "--daemonize", "no", "--unixsocket"])
-            .arg(socket);
+            .arg(socket)
+            .arg("--dir")
+            .arg(socket.parent().expect("a directory"));
         command.args(options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
     })
 }
@@ -199,7 +201,7 @@ fn clusters_come_back_and_nothing_is_left() {
         let keys = redis.keys();
         assert_eq!(keys.len(), 41);
         for key in keys.iter().filter(|key| *key != "mine") {
-            assert!(key.starts_with("zpager:{test}:"), "{key}");
+            assert!(key.starts_with("zpager:test:"), "{key}");
             let seconds: i64 = redis::cmd("TTL").arg(key).query(&mut other).expect("its expiry");
             assert!((1..=100).contains(&seconds), "{key}: {seconds}");
         }
@@ -347,11 +349,9 @@ fn a_full_server_refuses_and_keeps_what_it_has() {
     });
 }
 
-/// Threads stand for processes that write, read and discard while the server is stopped, killed and
-/// started again: what is read is what was written last.
-#[test]
-fn nothing_wrong_is_read_from_a_server_that_comes_and_goes() {
-    let Some(mut redis) = Redis::start(&[]) else { return };
+/// Threads stand for processes that write, read and discard while `disturb` does something to the
+/// server: what is read is what was written last.
+fn churn(address: &str, disturb: impl FnOnce()) {
     const PROCESSES: u32 = 4;
     let whole = Whole::new(8 * PROCESSES, Duration::from_secs(2));
     let requests = whole.requests();
@@ -371,7 +371,7 @@ fn nothing_wrong_is_read_from_a_server_that_comes_and_goes() {
                     Err(_) => failed += 1,
                 }
             } else if let Some(data) = model.get(&cluster) {
-                match read(&requests, cluster, data.len()) {
+                match read_turn(&requests, cluster, data.len(), step) {
                     Ok(found) => {
                         assert!(&found == data, "process {process}, step {step}");
                         read_ok += 1;
@@ -382,20 +382,11 @@ fn nothing_wrong_is_read_from_a_server_that_comes_and_goes() {
         }
         (read_ok, failed)
     };
-    with_helper(&redis.address().clone(), requests, LONG, || {
+    with_helper(address, requests, LONG, || {
         std::thread::scope(|scope| {
             let _ends = SetAtEnd(&ends);
             let running: Vec<_> = (0..PROCESSES).map(|at| scope.spawn(move || run(at))).collect();
-            for (turn, pause_ms) in [100, 2500, 300, 1500].into_iter().enumerate() {
-                std::thread::sleep(Duration::from_millis(500));
-                redis.signal("STOP");
-                std::thread::sleep(Duration::from_millis(pause_ms));
-                redis.signal("CONT");
-                if turn % 2 == 1 {
-                    redis.restart();
-                }
-            }
-            std::thread::sleep(Duration::from_millis(1000));
+            disturb();
             ends.store(true, Relaxed);
             for thread in running {
                 let (read_ok, failed) = thread.join().expect("no wrong byte");
@@ -404,7 +395,139 @@ fn nothing_wrong_is_read_from_a_server_that_comes_and_goes() {
             }
         });
     });
+}
+
+/// Reads, now and then as one who has another copy.
+fn read_turn(
+    requests: &Requests<'_>,
+    cluster: u32,
+    bytes: usize,
+    step: u32,
+) -> Result<Vec<u8>, Errno> {
+    if !step.is_multiple_of(5) {
+        return read(requests, cluster, bytes);
+    }
+    let mut data = vec![0xee; bytes];
+    requests.read_if_up(PID, cluster, 0, &mut data).map(|()| data)
+}
+
+#[test]
+fn nothing_wrong_is_read_from_a_server_that_comes_and_goes() {
+    let Some(mut redis) = Redis::start(&[]) else { return };
+    churn(&redis.address(), || {
+        for (turn, pause_ms) in [100, 2500, 300, 1500].into_iter().enumerate() {
+            std::thread::sleep(Duration::from_millis(500));
+            redis.signal("STOP");
+            std::thread::sleep(Duration::from_millis(pause_ms));
+            redis.signal("CONT");
+            if turn % 2 == 1 {
+                redis.restart();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1000));
+    });
     eventually("nothing is left", || redis.keys().is_empty());
+}
+
+/// A port that nobody listens on; nodes speak with each other at that and 10000.
+fn free_port() -> u16 {
+    let port =
+        || TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).map(|it| it.port());
+    let mut ports = std::iter::repeat_with(|| port().expect("a port"));
+    ports.find(|port| *port < 55_000).expect("a port")
+}
+
+/// Three nodes of a cluster that have its slots among them; with sockets of their own besides.
+fn cluster() -> Option<[(Redis, u16); 3]> {
+    let node = |port: u16| {
+        let text = port.to_string();
+        let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        let more =
+            ["--cluster-require-full-coverage", "no", "--port", &text, "--bind", "127.0.0.1"];
+        Some((Redis::start(&[&options[..], &more].concat())?, port))
+    };
+    let nodes = [node(free_port())?, node(free_port())?, node(free_port())?];
+    for (at, (redis, _)) in nodes.iter().enumerate() {
+        let own: Vec<u32> = (0..16384).filter(|slot| slot * 3 / 16384 == at as u32).collect();
+        let mut add = redis::cmd("CLUSTER");
+        add.arg("ADDSLOTS").arg(own).query::<()>(&mut redis.connect()).expect("slots");
+        let mut meet = redis::cmd("CLUSTER");
+        meet.arg("MEET").arg("127.0.0.1").arg(nodes[0].1);
+        meet.query::<()>(&mut redis.connect()).expect("met");
+    }
+    let has_all = |redis: &Redis| {
+        let mut ask = redis::cmd("CLUSTER");
+        let told: String = ask.arg("INFO").query(&mut redis.connect()).expect("an answer");
+        told.contains("cluster_slots_ok:16384") && told.contains("cluster_state:ok")
+    };
+    eventually("the cluster is one", || nodes.iter().all(|(redis, _)| has_all(redis)));
+    Some(nodes)
+}
+
+/// Nodes are stopped and killed one after the other, and slots with their keys go from one to another
+/// all the while.
+#[test]
+fn nothing_wrong_is_read_from_a_cluster_whose_nodes_come_and_go() {
+    let Some(mut nodes) = cluster() else { return };
+    let ids: Vec<String> = nodes
+        .iter()
+        .map(|(redis, _)| {
+            redis::cmd("CLUSTER").arg("MYID").query(&mut redis.connect()).expect("a name")
+        })
+        .collect();
+    let address = format!("redis://127.0.0.1:{}", nodes[1].1);
+    churn(&address, || {
+        for (turn, pause_ms) in [100, 2500, 300].into_iter().enumerate() {
+            std::thread::sleep(Duration::from_millis(500));
+            move_slots(&nodes, &ids, turn, (turn + 1) % 3);
+            nodes[turn].0.signal("STOP");
+            std::thread::sleep(Duration::from_millis(pause_ms));
+            nodes[turn].0.signal("CONT");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        nodes[2].0.child.kill().expect("killed");
+        nodes[2].0.child.wait().expect("its end");
+        std::thread::sleep(Duration::from_millis(3000));
+    });
+    let refusals = |(redis, _): &(Redis, u16)| -> String {
+        redis::cmd("INFO").arg("errorstats").query(&mut redis.connect()).expect("an answer")
+    };
+    let refusals: String = nodes[..2].iter().map(refusals).collect();
+    // Servers before Redis 6.2 do not count them.
+    let is_counted = |kind: &str| refusals.is_empty() || refusals.contains(kind);
+    assert!(is_counted("errorstat_ASK") && is_counted("errorstat_MOVED"), "{refusals}");
+    assert!(nodes[..2].iter().all(|(redis, _)| redis.keys().is_empty()));
+}
+
+/// Has 500 slots go to another node, first all keys that are in them, then the slots.
+fn move_slots(nodes: &[(Redis, u16); 3], ids: &[String], from: usize, to: usize) {
+    let mut connections = [0, 1, 2].map(|at: usize| nodes[at].0.connect());
+    let first = (0..16384u32).find(|slot| slot * 3 / 16384 == from as u32).expect("a slot");
+    let slots = first..first + 500;
+    let mut set = |at: usize, slot: u32, state: &str, id: usize| {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SETSLOT").arg(slot).arg(state).arg(&ids[id]);
+        command.query::<()>(&mut connections[at]).expect("set");
+    };
+    for slot in slots.clone() {
+        set(to, slot, "IMPORTING", from);
+        set(from, slot, "MIGRATING", to);
+    }
+    let mut connection = nodes[from].0.connect();
+    for slot in slots.clone() {
+        let mut ask = redis::cmd("CLUSTER");
+        ask.arg("GETKEYSINSLOT").arg(slot).arg(100);
+        for key in ask.query::<Vec<String>>(&mut connection).expect("keys") {
+            let mut migrate = redis::cmd("MIGRATE");
+            migrate.arg("127.0.0.1").arg(nodes[to].1).arg(key).arg(0).arg(5000);
+            migrate.query::<()>(&mut connection).expect("migrated, or gone");
+        }
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    for slot in slots {
+        set(to, slot, "NODE", to);
+        set(from, slot, "NODE", to);
+    }
 }
 
 #[test]
