@@ -38,11 +38,10 @@ pub fn serve(
     if let Some((nodes, layout)) = survey::first(server, requests, &mut is_over) {
         let counts = &requests.remote.counts;
         let kept = Kept::new(run, counts);
-        let no_key = kept.no_key();
         let time = Duration::from_nanos(requests.remote.patience_ns() / 2);
-        let ways = Ways { server, nodes: &nodes, counts, no_key: &no_key, time };
+        let ways = Ways { server, nodes: &nodes, counts, kept: &kept, time };
         let is_cluster = matches!(layout, Layout::Cluster(_));
-        Helper { requests, kept: &kept, ways, expiry, is_cluster }.serve(is_over);
+        Helper { requests, ways, expiry, is_cluster }.serve(is_over);
     }
     requests.close();
 }
@@ -51,7 +50,6 @@ pub fn serve(
 #[derive(Clone, Copy)]
 struct Helper<'a> {
     requests: Requests<'a>,
-    kept: &'a Kept<'a>,
     ways: Ways<'a>,
     expiry: Duration,
     is_cluster: bool,
@@ -101,12 +99,12 @@ impl<'a> Helper<'a> {
 
     fn reader(self, node: Arc<Node>) -> Reader<'a> {
         let link = Link::new(self.ways, node.clone(), Kind::Read);
-        Reader { requests: self.requests, kept: self.kept, nodes: self.ways.nodes, node, link }
+        Reader { requests: self.requests, kept: self.ways.kept, nodes: self.ways.nodes, node, link }
     }
 
     fn writer(self, node: Arc<Node>) -> Writer<'a> {
         let link = Link::new(self.ways, node.clone(), Kind::Write);
-        Writer::new(self.requests, self.kept, self.ways.nodes, node, link, self.expiry)
+        Writer::new(self.requests, self.ways.kept, self.ways.nodes, node, link, self.expiry)
     }
 
     /// Refuses what is to be written still, and removes all keys of the run.
@@ -115,8 +113,8 @@ impl<'a> Helper<'a> {
             self.requests.finish(taken, Err(EHOSTDOWN));
         }
         let nodes: &Nodes<'_> = self.ways.nodes;
-        (0..self.kept.end())
-            .filter_map(|cluster| self.kept.remove(cluster))
+        (0..self.ways.kept.end())
+            .filter_map(|cluster| self.ways.kept.remove(cluster))
             .for_each(|name| nodes.discard(name));
         writers.iter_mut().for_each(Writer::discard_doubtful);
         let deadline = Instant::now() + REMOVAL_TIME;

@@ -15,6 +15,7 @@ use redis::{Connection, Pipeline, RedisError, Value};
 use zpager_sys::Errno;
 use zpager_wire::{Kind, RemoteCounts};
 
+use crate::kept::Kept;
 use crate::nodes::{Node, Nodes};
 use crate::server::Server;
 use crate::slots::{Redirection, redirection};
@@ -49,8 +50,7 @@ pub(crate) struct Ways<'a> {
     pub(crate) server: &'a Server,
     pub(crate) nodes: &'a Nodes<'a>,
     pub(crate) counts: &'a RemoteCounts,
-    /// A key of the run under which there is nothing.
-    pub(crate) no_key: &'a str,
+    pub(crate) kept: &'a Kept<'a>,
     /// How long a node may take to answer.
     pub(crate) time: Duration,
 }
@@ -100,12 +100,21 @@ impl<'a> Link<'a> {
         let time = self.ways.time.min(CONNECT_TIME_MAX);
         let mut connection = self.ways.server.connect(self.node.address.as_ref(), time)?;
         let mut look = redis::cmd("GETRANGE");
-        look.arg(self.ways.no_key).arg(0).arg(0);
+        look.arg(self.no_key()).arg(0).arg(0);
         match look.query::<Vec<u8>>(&mut connection) {
             // A node that knows who has the key is as well as the one that has it.
             Err(refusal) if refusal.redirect_node().is_none() => Err(refusal),
             _ => Ok(connection),
         }
+    }
+
+    /// A key under which there is nothing, of the node's own if it has a slot: a cluster may lack those
+    /// of others.
+    fn no_key(&self) -> String {
+        let Ways { kept, nodes, .. } = self.ways;
+        let is_own = |slot| nodes.owner(slot) == Some(self.node.number);
+        let name = if self.node.is_empty() { None } else { kept.next_name(0, is_own) };
+        name.map_or_else(|| kept.no_key(), |name| kept.key(name))
     }
 
     /// Has the node do `commands` and gives its answers, in order: fewer of them when the way broke,
@@ -131,7 +140,9 @@ impl<'a> Link<'a> {
     fn give_up(&mut self) {
         self.connection = None;
         self.ways.nodes.set_open(&self.node, self.kind, false);
-        self.ways.nodes.doubt();
+        if !self.node.is_empty() {
+            self.ways.nodes.doubt();
+        }
         self.retry_at = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
