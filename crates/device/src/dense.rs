@@ -4,7 +4,13 @@
 //! use. While the pool is nearly full both codecs are tried with some blocks, by the time that the
 //! thread had a processor.
 //!
+//! It is first wanted when memory is short, and who asks the kernel for some then, from a thread that
+//! serves swap, waits for himself. So its scratch, its code and the stack it takes are touched before,
+//! by the thread that will use them: what was touched once is locked.
+//!
 //! Source: [`zpager_policy::Density`], which decides.
+
+use std::hint::black_box;
 
 use zpager_cache::{Codecs, Coder, Coding};
 use zpager_codec::{CodecId, PAGE_BYTES, Page, SCRATCH_ALIGN_BYTES, scratch_bytes};
@@ -36,7 +42,10 @@ pub(crate) struct Scratch(Box<[u8]>);
 
 impl Scratch {
     pub(crate) fn new(codec: CodecId) -> Self {
-        Scratch(vec![0; Self::held_bytes(codec)].into_boxed_slice())
+        let mut scratch = vec![0; Self::held_bytes(codec)].into_boxed_slice();
+        // Not what nobody has touched.
+        black_box(&mut scratch[..]).fill(0);
+        Scratch(scratch)
     }
 
     /// RAM that it takes.
@@ -60,6 +69,13 @@ impl Dense {
             spare: Box::new([Page::ZERO; 2]),
             untried: 0,
             tried: Tried::default(),
+        }
+    }
+
+    /// Touches all that it takes to use it on this thread.
+    pub(crate) fn touch(&mut self) {
+        for page in &kinds_of_pages() {
+            make(self.coding.codec(), page, &mut self.spare, self.scratch.aligned());
         }
     }
 
@@ -91,6 +107,18 @@ impl Dense {
     pub(crate) fn take_tried(&mut self) -> Tried {
         std::mem::take(&mut self.tried)
     }
+}
+
+/// Pages with which a codec goes through most of its code: text, noise, and small numbers.
+fn kinds_of_pages() -> [Page; 3] {
+    const WORDS: [&[u8]; 4] = [b"memory ", b"is compressed, ", b"and kept; ", b"what not, goes.\n"];
+    let mut random = fastrand::Rng::with_seed(1);
+    let [mut text, mut noise, mut numbers] = [Page::ZERO; 3];
+    let words = std::iter::repeat_with(|| WORDS[random.usize(..WORDS.len())]).flatten();
+    text.0.iter_mut().zip(words).for_each(|(byte, letter)| *byte = *letter);
+    random.fill(&mut noise.0);
+    numbers.0.iter_mut().step_by(4).for_each(|byte| *byte = random.u8(..));
+    [text, noise, numbers]
 }
 
 /// Makes bytes of a block, and a block of them.

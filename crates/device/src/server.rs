@@ -435,6 +435,7 @@ fn start_client(server: &Arc<Server>, client: Client, number: u64) {
 impl Server {
     fn serve(&self, client: &Client, number: u64) {
         let Some(mut worker) = self.device.connect() else { return };
+        worker.touch();
         let agreed = || self.connections.agreed(number);
         match client {
             Client::Unix(stream) => {

@@ -50,6 +50,13 @@ impl Worker {
         2 * PIECE_BYTES + Scratch::held_bytes(codec) + dense_codec.map_or(0, Dense::held_bytes)
     }
 
+    /// Has the denser codec take no more memory of the thread that will use it.
+    pub(crate) fn touch(&mut self) {
+        if let Some(dense) = &mut self.dense {
+            dense.touch();
+        }
+    }
+
     /// Says what is wanted of the denser codec from now on.
     pub(crate) fn choose(&mut self, choice: Choice) {
         if let Some(dense) = &mut self.dense {

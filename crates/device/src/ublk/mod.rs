@@ -163,6 +163,7 @@ fn serve<T: Target + ?Sized>(
 ) {
     match Queue::new(file, number, DEPTH) {
         Ok(queue) => {
+            worker.touch();
             let _ = ready.send(Ok(()));
             queue.serve(target, &mut worker);
         }
