@@ -767,7 +767,12 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             return Ok(());
         }
         let was_zero = self.engine.cache.index.get(block).is_absent();
-        if self.place(worker, at, block)? == Placed::NoRoom {
+        let mut placed = self.place(worker, at, block);
+        // A block that is written again as it was has its room, by the codec that it was written with.
+        if placed.is_err() && !was_zero && worker.encode_otherwise(at) {
+            placed = self.place(worker, at, block);
+        }
+        if placed? == Placed::NoRoom {
             // There is no place for the value: as any other block then.
             worker.encode_in_full(at);
             if self.place(worker, at, block)? == Placed::NoRoom {

@@ -145,6 +145,25 @@ impl Worker {
         }
     }
 
+    /// Has the codec that is not chosen make bytes of a block; false where there is none, or they are
+    /// not worth while.
+    pub(crate) fn encode_otherwise(&mut self, at: usize) -> bool {
+        let (Seen::Coded(..), Some(dense)) = (self.seen[at], &mut self.dense) else { return false };
+        let (other, scratch) = match dense.choice.is_dense {
+            true => (self.coding, &mut self.scratch),
+            false => (dense.coding, &mut dense.scratch),
+        };
+        // Whatever became of the blocks before.
+        let mut other = other.with_codec(other.codec());
+        let (page, output) = (&self.pages[at], &mut self.coded[at].0);
+        let len = other.compress::<Codecs>(page, output, scratch.aligned());
+        self.seen[at] = match len {
+            Some(len) => Seen::Coded(other.codec(), len),
+            None => Seen::Coded(CodecId::Copy, PAGE_BYTES),
+        };
+        len.is_some()
+    }
+
     /// Has the denser codec make the bytes of a block that the cache had, if it is chosen and they are
     /// not its own. Where it cannot, they stay what they are.
     pub(crate) fn condense(&mut self, at: usize) {
