@@ -11,10 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use zpager_wire::RemoteCounts;
 
-use crate::slots::slot_of;
-
-/// Numbers that are tried for a key in certain slots: enough for a master that has one slot alone.
-const DRAWS_MAX: usize = 1 << 18;
+use crate::slots::{SLOT_DRAWS_MAX, slot_of};
 
 /// The name of a value: the cluster, the number of the write, and the hash slot of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +75,7 @@ impl<'a> Kept<'a> {
             let write = self.writes.fetch_add(1, Relaxed) + 1;
             Name { cluster, write, slot: slot_of(&self.key_of(cluster, write)) }
         };
-        std::iter::repeat_with(draw).take(DRAWS_MAX).find(|name| wanted(name.slot))
+        std::iter::repeat_with(draw).take(SLOT_DRAWS_MAX).find(|name| wanted(name.slot))
     }
 
     /// Until this is dropped no other thread finds what is discarded, or adds.
@@ -161,6 +158,7 @@ mod tests {
         assert_eq!(counts.held_bytes.load(Relaxed), 200);
         assert_eq!(counts.peak_bytes.load(Relaxed), 1200);
     }
+
     #[test]
     fn names_are_drawn_for_the_slots_that_are_wanted() {
         let counts = RemoteCounts::default();

@@ -12,7 +12,7 @@ use redis::{Client, Connection, ConnectionAddr, ErrorKind, IntoConnectionInfo, R
 
 use crate::advice::{advice, reason};
 use crate::nodes::NODES_MAX;
-use crate::slots::{Address, Range, ranges, slot_of};
+use crate::slots::{Address, Range, SLOT_DRAWS_MAX, ranges, slot_of};
 
 /// How an address begins.
 const SCHEMES: [&str; 7] = [
@@ -33,8 +33,6 @@ const EXPECTED: &str =
 pub(crate) const CHECK_TIME: Duration = Duration::from_secs(5);
 /// The key of the trial write is gone by itself after so many seconds.
 const TRIAL_EXPIRY_SECONDS: u64 = 10;
-/// Keys among which one for a master is looked for: enough for one that has one slot alone.
-const TRIAL_KEYS_MAX: usize = 1 << 18;
 
 /// Whether `text` is meant as the address of a server.
 pub fn is_address(text: &str) -> bool {
@@ -254,7 +252,7 @@ fn found(info: &str) -> Found {
 /// Writes a value whose slot is `wanted`, reads a part of it and removes it.
 fn try_out(connection: &mut Connection, wanted: impl Fn(u16) -> bool) -> Result<(), RedisError> {
     let mut keys =
-        (0..TRIAL_KEYS_MAX).map(|at| format!("zpager:trial:{}:{at}", std::process::id()));
+        (0..SLOT_DRAWS_MAX).map(|at| format!("zpager:trial:{}:{at}", std::process::id()));
     let Some(key) = keys.find(|key| wanted(slot_of(key))) else { return Ok(()) };
     let set = |connection: &mut Connection| {
         let mut command = redis::cmd("SET");

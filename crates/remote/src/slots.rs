@@ -11,6 +11,8 @@ use redis::{RedisError, Value};
 
 /// Slots of a cluster.
 pub(crate) const SLOTS: u16 = 16384;
+/// Keys among which one with a certain slot is all but surely found.
+pub(crate) const SLOT_DRAWS_MAX: usize = 16 * SLOTS as usize;
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// A master of a cluster: host and port.
