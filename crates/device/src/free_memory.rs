@@ -62,7 +62,7 @@ impl FreeMemory {
     /// What programs and files have, or may have.
     pub(crate) fn programs_bytes(&mut self) -> u64 {
         let length = self.memory.read_at(&mut self.text, 0).unwrap_or(0);
-        programs_kib(&String::from_utf8_lossy(&self.text[..length])) << 10
+        programs_bytes(&String::from_utf8_lossy(&self.text[..length]))
     }
 
     /// Finds out what the kernel keeps, if that may have changed.
@@ -88,20 +88,23 @@ fn kept_pages(text: &str) -> u64 {
     zones.map(|zone| zone_kept_pages(zone).unwrap_or(0)).sum()
 }
 
-/// The same, of /proc/meminfo.
-fn programs_kib(text: &str) -> u64 {
-    let value = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
-    let is_theirs = |line: &&str| {
-        ["MemFree:", "Active:", "Inactive:"].iter().any(|name| line.starts_with(name))
-    };
-    text.lines().filter(is_theirs).filter_map(value).sum()
-}
-
 fn zone_kept_pages(zone: &str) -> Option<u64> {
     let value = |name| zone.lines().find_map(|line| line.trim().strip_prefix(name));
     let number = |name| value(name)?.trim().parse::<u64>().ok();
     let protection = value("protection: (")?.trim_end_matches(')').rsplit(", ").next()?;
     Some((number("min ")? + protection.parse::<u64>().ok()?).min(number("managed ")?))
+}
+
+/// What programs and files have, or may have, of /proc/meminfo.
+fn programs_bytes(meminfo: &str) -> u64 {
+    ["MemFree:", "Active:", "Inactive:"].iter().filter_map(|name| value_bytes(meminfo, name)).sum()
+}
+
+/// A value of /proc/meminfo.
+pub(crate) fn value_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib << 10)
 }
 
 #[cfg(test)]
@@ -147,8 +150,8 @@ Node 0, zone  Movable
     fn what_is_locked_is_not_the_programs() {
         let text = "MemTotal: 9000 kB\nMemFree:   100 kB\nActive:    20 kB\nInactive:    3 kB\n\
                     Active(anon):   7 kB\nUnevictable:  4000 kB\n";
-        assert_eq!(programs_kib(text), 123);
-        assert_eq!(programs_kib(""), 0);
+        assert_eq!(programs_bytes(text), 123 << 10);
+        assert_eq!(programs_bytes(""), 0);
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::connections::Connections;
 use crate::control::{Command, Reply, answer_client};
 use crate::device::{Device, Setup};
 use crate::disk::DiskFile;
+use crate::free_memory::value_bytes;
 use crate::nbd::{Export, serve_client};
 use crate::sockets::{Directory, Listener, control_path};
 use crate::space::Arena;
@@ -296,7 +297,7 @@ fn keep_memory(device: &dyn Target, memory_bytes: u64, warn: Warnings<'_>) {
             "--memory: there is not so much: where the machine swaps to this device, both may stop \
              for good when memory is short: give less",
         );
-    } else if let Some(most_bytes) = programs_bytes(&said).filter(|most| memory_bytes > most / 2) {
+    } else if let Some(most_bytes) = swappable_bytes(&said).filter(|most| memory_bytes > most / 2) {
         let most_mib = most_bytes >> 20;
         warn(&format!(
             "--memory: more than half of the {most_mib} MiB that programs have of this machine: what \
@@ -307,15 +308,8 @@ fn keep_memory(device: &dyn Target, memory_bytes: u64, warn: Warnings<'_>) {
 
 /// What the machine has for programs: what they may take without swapping, and what they have and
 /// could swap out.
-fn programs_bytes(meminfo: &str) -> Option<u64> {
+fn swappable_bytes(meminfo: &str) -> Option<u64> {
     Some(value_bytes(meminfo, "MemAvailable:")? + value_bytes(meminfo, "AnonPages:")?)
-}
-
-/// A value of /proc/meminfo.
-fn value_bytes(meminfo: &str, name: &str) -> Option<u64> {
-    let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib << 10)
 }
 
 /// Has the signals that end the server be read from a descriptor, in all threads to come. A file that
