@@ -137,6 +137,13 @@ impl Tried {
     }
 }
 
+impl Term {
+    fn is_over(&self, holding: &Holding) -> bool {
+        let blocks = (holding.pooled_blocks / TERM_PART).max(TERM_MIN);
+        self.coded_blocks + self.decoded_blocks >= blocks
+    }
+}
+
 impl Density {
     /// Whether the denser codec is to make bytes of blocks.
     pub fn is_dense(&self) -> bool {
@@ -172,16 +179,13 @@ impl Density {
 
     /// Decides anew, as the device stands.
     pub fn look(&mut self, holding: &Holding) {
-        let was_tight = self.is_tight;
-        self.is_tight = self.is_tight_with(holding);
-        if !self.is_tight {
-            *self = Density { tried: self.tried, ..Density::default() };
-        } else if !was_tight {
-            *self = Density { tried: self.tried, is_tight: true, ..Density::default() };
-            self.is_dense = !self.tried.is_in_vain() || !holding.may_spill;
-        } else if !holding.may_spill {
+        let is_tight = self.is_tight_with(holding);
+        if is_tight != self.is_tight {
+            let is_dense = is_tight && !(self.tried.is_in_vain() && holding.may_spill);
+            *self = Density { is_dense, is_tight, tried: self.tried, ..Density::default() };
+        } else if is_tight && !holding.may_spill {
             self.is_dense = true;
-        } else if self.term.coded_blocks + self.term.decoded_blocks >= term_blocks(holding) {
+        } else if is_tight && self.term.is_over(holding) {
             self.decide(holding);
             self.term = Term::default();
         }
@@ -235,11 +239,6 @@ impl Density {
         let whole = u128::from(store_read_ns) * u128::from(kept_blocks);
         whole.checked_div(u128::from(spilled_blocks)).map(|spared_ns| spared_ns as u64)
     }
-}
-
-/// Blocks that go through a codec between two decisions.
-fn term_blocks(holding: &Holding) -> u64 {
-    (holding.pooled_blocks / TERM_PART).max(TERM_MIN)
 }
 
 #[cfg(test)]
