@@ -25,7 +25,6 @@
 //! under the lock.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -100,10 +99,6 @@ pub struct Device<M: SpaceSource, B> {
     size_bytes: u64,
     memory_bytes_max: u64,
     coding: Coding,
-    dense_codec: Option<CodecId>,
-    /// What workers are to do with it.
-    is_dense: AtomicBool,
-    tries: AtomicBool,
     shared: Mutex<Shared<M, B>>,
     /// Told when the pool keeps too little or too much ahead.
     uneven: Condvar,
@@ -129,7 +124,8 @@ struct Shared<M: SpaceSource, B> {
     shortage: Shortage,
     /// When the pool holds so many percent of what it may, blocks leave before they have to.
     threshold_percent: usize,
-    /// Which codec makes bytes of blocks.
+    /// The denser codec, where the design has one, and whether it makes bytes of blocks.
+    dense_codec: Option<CodecId>,
     density: Density,
 }
 
@@ -144,9 +140,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             size_bytes: setup.size_bytes,
             memory_bytes_max: setup.memory_bytes_max,
             coding: Coding::new(&design),
-            dense_codec: design.dense_codec,
-            is_dense: AtomicBool::new(false),
-            tries: AtomicBool::new(false),
             shared: Mutex::new(Shared {
                 engine: engine(source, &design, setup, store)?,
                 memory_bytes: setup.memory_bytes,
@@ -161,6 +154,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
                 size_bytes: setup.size_bytes,
                 shortage: Shortage::default(),
                 threshold_percent,
+                dense_codec: design.dense_codec,
                 density: Density::default(),
             }),
             uneven: Condvar::new(),
@@ -207,21 +201,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         Err(Missing::NoneFree)
     }
 
-    /// What is wanted of the denser codec at present.
-    fn choice(&self) -> Choice {
-        Choice { is_dense: self.is_dense.load(Relaxed), tries: self.tries.load(Relaxed) }
-    }
-
-    /// Decides on that anew.
-    fn choose(&self, shared: &mut Shared<M, B>) {
-        if self.dense_codec.is_some() {
-            let holding = shared.holding();
-            shared.density.look(&holding);
-            self.is_dense.store(shared.density.is_dense(), Relaxed);
-            self.tries.store(shared.density.is_tight(), Relaxed);
-        }
-    }
-
     /// Has the thread that keeps RAM ahead look, if there is something to do for it.
     fn even(&self, shared: &Shared<M, B>) {
         if shared.is_uneven() {
@@ -249,7 +228,9 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             return None;
         }
         shared.give_up();
-        Some(Worker::new(self.coding, self.dense_codec))
+        let mut worker = Worker::new(self.coding, shared.dense_codec);
+        worker.choose(shared.choice());
+        Some(worker)
     }
 
     fn disconnect(&self, worker: Worker) {
@@ -265,7 +246,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
     ) -> Result<&'a [u8], Refused> {
         let blocks = blocks_of(offset_bytes, bytes, self.size_bytes);
         let count = (blocks.end - blocks.start) as usize;
-        worker.choose(self.choice());
         {
             let mut shared = self.lock();
             shared.counters.reads += 1;
@@ -277,7 +257,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
                 shared.give_up();
                 self.even(&shared);
             }
-            self.choose(&mut shared);
+            shared.look_at_density();
+            worker.choose(shared.choice());
         }
         for at in 0..count {
             if worker.decode(at).is_err() {
@@ -295,7 +276,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         let is_whole = |block: u64| {
             block * BLOCK_BYTES >= offset_bytes && (block + 1) * BLOCK_BYTES <= end_bytes
         };
-        worker.choose(self.choice());
         for (at, block) in blocks.clone().enumerate().filter(|(_, block)| is_whole(*block)) {
             debug_assert!(block < self.size_bytes / BLOCK_BYTES);
             worker.encode(at);
@@ -325,7 +305,8 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         shared.give_up();
         shared.watch();
         shared.density.coded(count, worker.take_tried());
-        self.choose(&mut shared);
+        shared.look_at_density();
+        worker.choose(shared.choice());
         if shared.taken_bytes() > taken_bytes && outcome.is_ok() {
             shared.slow(worker);
         }
@@ -348,7 +329,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         let mut shared = self.lock();
         shared.counters.trims += 1;
         shared.watch();
-        self.choose(&mut shared);
+        shared.look_at_density();
         self.even(&shared);
         Ok(())
     }
@@ -642,6 +623,19 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             spilled_blocks: cache.spilled_pages() as u64,
             may_spill: cache.spilled_bytes() < self.store_bytes - self.store_bytes / SCARCE_PART,
         }
+    }
+
+    /// Decides anew which codec makes bytes of blocks.
+    fn look_at_density(&mut self) {
+        if self.dense_codec.is_some() {
+            let holding = self.holding();
+            self.density.look(&holding);
+        }
+    }
+
+    /// What a worker is to do with the denser codec, until it is told anew with its next request.
+    fn choice(&self) -> Choice {
+        Choice { is_dense: self.density.is_dense(), tries: self.density.is_tight() }
     }
 
     fn room(&self) -> Room {

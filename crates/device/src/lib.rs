@@ -17,6 +17,7 @@ pub mod control;
 mod dense;
 mod device;
 mod disk;
+mod encoder;
 mod free_memory;
 mod kept;
 mod late;

@@ -6,7 +6,8 @@ use zpager_cache::{Codecs, Coder, Coding, Content, Seen};
 use zpager_codec::{CodecId, Corrupt, PAGE_BYTES, Page};
 use zpager_policy::Tried;
 
-use crate::dense::{Choice, Dense, Scratch};
+use crate::dense::{Choice, Dense};
+use crate::encoder::Encoder;
 
 /// Blocks that are moved at a time.
 pub(crate) const PIECE_BLOCKS: usize = 16;
@@ -17,15 +18,15 @@ const BLOCK_BYTES: u64 = PAGE_BYTES as u64;
 
 /// Buffers of one thread.
 pub struct Worker {
-    coding: Coding,
+    /// The design's own codec.
+    encoder: Encoder,
+    /// The denser one, where the design has one.
+    dense: Option<Dense>,
     /// The blocks of a piece, as the client has them.
     pages: Box<[Page]>,
     /// The same as the cache has them.
     coded: Box<[Page]>,
     seen: [Seen; PIECE_BLOCKS],
-    scratch: Scratch,
-    /// The denser codec, where the design has one.
-    dense: Option<Dense>,
     /// How long the answer to what was written is to wait.
     pause: Duration,
 }
@@ -35,19 +36,18 @@ impl Worker {
     pub(crate) fn new(coding: Coding, dense_codec: Option<CodecId>) -> Self {
         let pages = || vec![Page::ZERO; PIECE_BLOCKS].into_boxed_slice();
         Worker {
-            coding,
+            encoder: Encoder::new(coding),
+            dense: dense_codec.map(|codec| Dense::new(codec, coding)),
             pages: pages(),
             coded: pages(),
             seen: [Seen::Absent; PIECE_BLOCKS],
-            scratch: Scratch::new(coding.codec()),
-            dense: dense_codec.map(|codec| Dense::new(codec, coding)),
             pause: Duration::ZERO,
         }
     }
 
     /// RAM that one takes whose design has these codecs.
     pub(crate) fn held_bytes(codec: CodecId, dense_codec: Option<CodecId>) -> usize {
-        2 * PIECE_BYTES + Scratch::held_bytes(codec) + dense_codec.map_or(0, Dense::held_bytes)
+        2 * PIECE_BYTES + Encoder::held_bytes(codec) + dense_codec.map_or(0, Dense::held_bytes)
     }
 
     /// Has the denser codec take no more memory of the thread that will use it.
@@ -110,7 +110,7 @@ impl Worker {
 
     /// Whether the bytes of a block are the denser codec's.
     pub(crate) fn is_condensed(&self, at: usize) -> bool {
-        let codec = self.dense.as_ref().map(|dense| dense.coding.codec());
+        let codec = self.dense.as_ref().map(|dense| dense.encoder.codec());
         matches!(self.seen[at], Seen::Coded(made_by, _) if Some(made_by) == codec)
     }
 
@@ -118,7 +118,7 @@ impl Worker {
     pub(crate) fn encode(&mut self, at: usize) {
         self.seen[at] = match zpager_codec::same_filled(&self.pages[at]) {
             Some(0) => Seen::Filled(0),
-            _ => match self.coding.fill::<Codecs>(&self.pages[at]) {
+            _ => match self.encoder.fill(&self.pages[at]) {
                 Some(word) => Seen::Filled(word),
                 None => self.compress(at),
             },
@@ -131,17 +131,13 @@ impl Worker {
     }
 
     fn compress(&mut self, at: usize) -> Seen {
-        let (page, output) = (&self.pages[at], &mut self.coded[at].0);
+        let (page, output) = (&self.pages[at], &mut self.coded[at]);
         if let Some(dense) = &mut self.dense {
-            dense.try_both(page, self.coding.codec(), self.scratch.aligned());
+            dense.try_both(page, &mut self.encoder);
         }
-        let (coding, scratch) = match &mut self.dense {
-            Some(dense) if dense.choice.is_dense => (&mut dense.coding, &mut dense.scratch),
-            _ => (&mut self.coding, &mut self.scratch),
-        };
-        match coding.compress::<Codecs>(page, output, scratch.aligned()) {
-            Some(len) => Seen::Coded(coding.codec(), len),
-            None => Seen::Coded(CodecId::Copy, PAGE_BYTES),
+        match &mut self.dense {
+            Some(dense) if dense.choice.is_dense => dense.encoder.encode(page, output),
+            _ => self.encoder.encode(page, output),
         }
     }
 
@@ -149,37 +145,25 @@ impl Worker {
     /// not worth while.
     pub(crate) fn encode_otherwise(&mut self, at: usize) -> bool {
         let (Seen::Coded(..), Some(dense)) = (self.seen[at], &mut self.dense) else { return false };
-        let (other, scratch) = match dense.choice.is_dense {
-            true => (self.coding, &mut self.scratch),
-            false => (dense.coding, &mut dense.scratch),
-        };
-        // Whatever became of the blocks before.
-        let mut other = other.with_codec(other.codec());
-        let (page, output) = (&self.pages[at], &mut self.coded[at].0);
-        let len = other.compress::<Codecs>(page, output, scratch.aligned());
-        self.seen[at] = match len {
-            Some(len) => Seen::Coded(other.codec(), len),
-            None => Seen::Coded(CodecId::Copy, PAGE_BYTES),
-        };
-        len.is_some()
+        let other = if dense.choice.is_dense { &mut self.encoder } else { &mut dense.encoder };
+        self.seen[at] = other.encode_anew(&self.pages[at], &mut self.coded[at]);
+        !matches!(self.seen[at], Seen::Coded(CodecId::Copy, _))
     }
 
     /// Has the denser codec make the bytes of a block that the cache had, if it is chosen and they are
     /// not its own. Where it cannot, they stay what they are.
     pub(crate) fn condense(&mut self, at: usize) {
         let Seen::Coded(codec, _) = self.seen[at] else { return };
-        let is_wanted = self.dense.as_ref().is_some_and(|dense| {
-            dense.choice.is_dense && codec != dense.coding.codec() && codec != CodecId::Copy
-        });
+        let is_wanted = self.dense.as_ref().is_some_and(|dense| dense.is_wanted_for(codec));
         if !is_wanted || self.decode(at).is_err() {
             return;
         }
         if let Some(dense) = &mut self.dense
-            && let Some(bytes) = dense.compress_apart(&self.pages[at])
+            && let Some(bytes) = dense.encode_apart(&self.pages[at])
         {
             let len = bytes.len();
             self.coded[at].0[..len].copy_from_slice(bytes);
-            self.seen[at] = Seen::Coded(dense.coding.codec(), len);
+            self.seen[at] = Seen::Coded(dense.encoder.codec(), len);
         }
     }
 
@@ -224,11 +208,11 @@ impl Worker {
             Seen::Absent => page.0.fill(0),
             Seen::Filled(word) => Codecs::fill(word, page),
             Seen::Coded(codec, len) => {
-                let scratch = match &mut self.dense {
-                    Some(dense) if dense.coding.codec() == codec => &mut dense.scratch,
-                    _ => &mut self.scratch,
+                let encoder = match &mut self.dense {
+                    Some(dense) if dense.encoder.codec() == codec => &mut dense.encoder,
+                    _ => &mut self.encoder,
                 };
-                Codecs::decompress(codec, &self.coded[at].0[..len], page, scratch.aligned())?;
+                encoder.decode(codec, &self.coded[at].0[..len], page)?;
             }
         }
         Ok(())
