@@ -90,16 +90,17 @@ impl Dense {
     }
 }
 
-/// Pages with which a codec goes through most of its code: text, noise, and small numbers.
-fn kinds_of_pages() -> [Page; 3] {
+/// Pages with which a codec goes through most of its code: text, noise, and small numbers. They do not
+/// lie on a thread's small stack.
+fn kinds_of_pages() -> Vec<Page> {
     const WORDS: [&[u8]; 4] = [b"memory ", b"is compressed, ", b"and kept; ", b"what not, goes.\n"];
     let mut random = fastrand::Rng::with_seed(1);
-    let [mut text, mut noise, mut numbers] = [Page::ZERO; 3];
+    let mut pages = vec![Page::ZERO; 3];
     let words = std::iter::repeat_with(|| WORDS[random.usize(..WORDS.len())]).flatten();
-    text.0.iter_mut().zip(words).for_each(|(byte, letter)| *byte = *letter);
-    random.fill(&mut noise.0);
-    numbers.0.iter_mut().step_by(4).for_each(|byte| *byte = random.u8(..));
-    [text, noise, numbers]
+    pages[0].0.iter_mut().zip(words).for_each(|(byte, letter)| *byte = *letter);
+    random.fill(&mut pages[1].0);
+    pages[2].0.iter_mut().step_by(4).for_each(|byte| *byte = random.u8(..));
+    pages
 }
 
 #[cfg(test)]
