@@ -227,6 +227,7 @@ fn statistics_have_every_key() {
         "/prefetched_pages",
         "/same_filled_pages",
         "/incompressible_pages",
+        "/dense_pages",
         "/faults/fresh",
         "/faults/compressed",
         "/faults/spilled",

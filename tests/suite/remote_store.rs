@@ -6,13 +6,13 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -371,6 +371,78 @@ fn sorting_by_way_of_a_server() {
         let stats = compare(server, &words);
         assert!(stats.store.remote_peak_bytes > 1 << 20, "{stats:?}");
     }
+}
+
+/// A door to a server, which answers later here.
+fn slow_door(server: u16, delay: Duration) -> u16 {
+    let door = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = door.local_addr().expect("its address").port();
+    let pass = |mut from: TcpStream, mut to: TcpStream, delay| {
+        let mut some = vec![0; 1 << 16];
+        while let Ok(count @ 1..) = from.read(&mut some) {
+            sleep(delay);
+            if to.write_all(&some[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    };
+    thread::spawn(move || {
+        while let Ok((client, _)) = door.accept() {
+            let server = TcpStream::connect(("127.0.0.1", server)).expect("the server");
+            let (asks, answers) = (client.try_clone(), server.try_clone());
+            let (asks, answers) = (asks.expect("a copy"), answers.expect("a copy"));
+            thread::spawn(move || pass(asks, server, Duration::ZERO));
+            thread::spawn(move || pass(answers, client, delay));
+        }
+    });
+    port
+}
+
+/// Lines of made-up words and a number, which compress as text does.
+fn lines_of_words(lines: usize) -> Vec<u8> {
+    const SYLLABLES: [&str; 16] = [
+        "ka", "ri", "ven", "tor", "el", "mo", "sha", "lin", "du", "par", "os", "qui", "hem", "a",
+        "ter", "yo",
+    ];
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut draw = |count: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as usize % count
+    };
+    let mut text = Vec::new();
+    for _ in 0..lines {
+        for _ in 0..3 + draw(6) {
+            let word: String = (0..1 + draw(4)).map(|_| SYLLABLES[draw(16)]).collect();
+            write!(text, "{word} ").expect("in memory");
+        }
+        writeln!(text, "{}", draw(1_000_000)).expect("in memory");
+    }
+    text
+}
+
+/// Where a read takes 20 ms the pool takes what holds all of the program, in place of the fastest codec.
+#[test]
+fn behind_a_slow_server_the_pool_takes_a_denser_codec() {
+    let port = free_port();
+    let Some(_server) = Server::start(Listens::Port(port), &[]) else { return };
+    let directory = places::scratch();
+    let [lines, stats] = ["lines", "stats"].map(|name| directory.path().join(name));
+    fs::write(&lines, lines_of_words(200_000)).expect("the lines");
+    let sort = ["/usr/bin/sort", "--parallel=1", "--buffer-size=300M"];
+    let free = Job::new(sort[0]).arguments(&sort[1..]).argument(&lines).free().expect_success();
+    let door = slow_door(port, Duration::from_millis(20));
+    let mut command = Command::new(places::zpager());
+    command.args(["run", "--memory", "8M", "--store", &format!("redis://127.0.0.1:{door}")]);
+    command.arg("--stats").arg(&stats).arg("--").args(sort).arg(&lines);
+    let outcome = finish(command, places::scratch(), PATIENCE, "zpager run, slowly".to_owned());
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert!(outcome.stdout == free.stdout, "{}", outcome.report());
+    let text = fs::read(stats).expect("statistics");
+    let stats: Stats = serde_json::from_slice(&text).expect("statistics");
+    assert!(stats.dense_pages > stats.swapped_out_pages / 4, "{stats:?}");
 }
 
 #[test]

@@ -596,7 +596,7 @@ fn the_summary_says_where_the_trace_is() {
     assert_eq!(names(&directory), ["echo.trace"]);
     let trace = read_trace(&directory.path().join("echo.trace"));
     assert_eq!(trace.header.command, [b"/bin/echo".to_vec(), b"said".to_vec()]);
-    assert_eq!(trace.header.codecs, ["word", "lz4", "lzo", "wkdm", "wk4x4"]);
+    assert_eq!(trace.header.codecs, ["word", "lz4", "lzo", "wkdm", "wk4x4", "zstd"]);
     assert_eq!(u64::from(trace.header.window_pages), WINDOW);
 }
 

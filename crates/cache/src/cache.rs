@@ -11,6 +11,7 @@
 //! leave for the store at once.
 
 mod cleaning;
+mod condensing;
 mod copies;
 mod gathering;
 mod kept;
@@ -41,6 +42,7 @@ use crate::index::{Index, PAGE_NUMBER_END};
 use crate::order::{Order, Ordered, Pages};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
+use condensing::Condensing;
 pub use kept::{Content, Seen};
 use recoding::Recoder;
 use rules::{Rules, reserve_pool};
@@ -212,6 +214,8 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     scratch: M::Space,
     /// What compresses pages once more that leave for the store.
     recoder: Option<Recoder<M::Space>>,
+    /// Whether that compresses pages for the pool, too.
+    condensing: Option<Condensing>,
     /// What a codec wrote, before the pool takes it; then an object that lies in pieces in the pool.
     output: M::Space,
     store: Option<Store<B>>,
@@ -284,6 +288,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             lists: Lists::default(),
             scratch: source.reserve(scratch_length)?,
             recoder: None,
+            condensing: None,
             output: source.reserve(2 * BLOCK_BYTES)?,
             store,
             writer: Writer::new(
@@ -494,14 +499,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         {
             return Placed::SameFilled;
         }
-        self.has_coded = true;
-        // SAFETY: the output and scratch spaces are this cache's alone.
-        let (output, scratch) = unsafe {
-            (bytes_mut(&self.output, PAGE_BYTES), bytes_mut(&self.scratch, self.scratch.bytes()))
-        };
-        match self.coding.compress::<C>(page, output, scratch) {
-            Some(len) => self.place_coded(number, self.coding.codec(), &output[..len]),
-            None => self.place_coded(number, CodecId::Copy, C::raw(page)),
+        match self.compress(page) {
+            (codec, Some(bytes)) => self.place_coded(number, codec, bytes),
+            (_, None) => self.place_coded(number, CodecId::Copy, C::raw(page)),
         }
     }
 
@@ -912,9 +912,19 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Compressed pages that are in the pool, the oldest first.
     pub fn oldest(&self) -> impl Iterator<Item = PageNumber> {
+        self.oldest_but(0)
+    }
+
+    /// The same without so many of the oldest, about.
+    pub fn oldest_but(&self, pages: usize) -> impl Iterator<Item = PageNumber> {
         let waiting =
             |ordered: &Ordered| in_pool(&self.index, *ordered, self.compressed.pages).is_some();
-        self.compressed.iter().filter(waiting).map(Ordered::page)
+        self.compressed.iter_from(pages).filter(waiting).map(Ordered::page)
+    }
+
+    /// How many pages [`Cache::oldest`] has, and some that it leaves out.
+    pub fn ordered_pages(&self) -> usize {
+        self.compressed.len()
     }
 
     /// Has pages of the pool whose turn it is leave for the store, until a cluster is full and is

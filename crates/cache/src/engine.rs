@@ -25,7 +25,9 @@ mod kept;
 mod residents;
 mod room;
 
-use zpager_policy::{Copies, Design, PoolKind, Promotion, Replacement, Sampler, Size, WINDOW_MAX};
+use zpager_policy::{
+    Copies, DensePool, Design, PoolKind, Promotion, Replacement, Sampler, Size, WINDOW_MAX,
+};
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
@@ -56,6 +58,8 @@ pub struct Departed {
     pub compressed: usize,
     /// See `compressed`.
     pub compressed_bytes: usize,
+    /// Those of them of which the denser codec made bytes.
+    pub dense: usize,
     /// Those that were in the store already, as they were.
     pub clean: usize,
 }
@@ -67,6 +71,8 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
     residents: Replacement,
     sampler: Sampler<'static>,
     size: Size,
+    /// Which codec makes bytes of pages, where there are two.
+    density: Option<DensePool>,
     copies: Copies,
     promotion: Promotion,
     /// Time that spilling has taken.
@@ -91,12 +97,14 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         sampler: Sampler<'static>,
         budget_bytes: u64,
     ) -> Self {
+        let density = cache.can_condense().then(DensePool::default);
         let window_max = (budget_bytes / PAGE_BYTES / WINDOW_PART).max(1);
         let mut engine = Engine {
             cache,
             residents: Replacement::new(design.residents),
             sampler,
             size: design.size,
+            density,
             copies: Copies::default(),
             promotion: Promotion::default(),
             spill_ticks: 0,
@@ -138,6 +146,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             Placed::Compressed(len) => {
                 departed.compressed += 1;
                 departed.compressed_bytes += len;
+                departed.dense += usize::from(self.cache.is_dense());
             }
             Placed::NoRoom => {
                 self.size.refused();

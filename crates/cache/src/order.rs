@@ -153,9 +153,9 @@ impl<S: Space> Order<S> {
         unsafe { self.slot(position).read() }
     }
 
-    /// All entries, the oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Ordered> {
-        self.positions().map(|position| self.at(position))
+    /// All entries but so many of the oldest, the oldest first.
+    pub(crate) fn iter_from(&self, entries: usize) -> impl Iterator<Item = Ordered> {
+        self.positions().skip(entries).map(|position| self.at(position))
     }
 
     /// Takes the oldest entry away.

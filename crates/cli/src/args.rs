@@ -405,7 +405,7 @@ pub(crate) struct TraceArguments {
     #[arg(long, value_name = "PAGES", default_value = "32", allow_hyphen_values = true)]
     pub(crate) window: String,
 
-    /// The codecs whose sizes are recorded [default: word,lz4,lzo,wkdm,wk4x4]
+    /// The codecs whose sizes are recorded [default: word,lz4,lzo,wkdm,wk4x4,zstd]
     #[arg(long, value_name = "NAME,...")]
     pub(crate) codec: Option<String>,
 

@@ -81,7 +81,7 @@ impl Dense {
         self.untried = 0;
         let fast = fast.measure(page, &mut self.spare);
         let dense = self.encoder.measure(page, &mut self.spare);
-        self.tried.add(Tried { blocks: 1, fast, dense });
+        self.tried.add(Tried { pages: 1, fast, dense });
     }
 
     /// What came of it since the last call.
@@ -122,10 +122,10 @@ mod tests {
             (0..times).for_each(|_| dense.try_both(&page, &mut fast));
             dense.take_tried()
         };
-        assert_eq!(try_some(false, 10 * TRY_EVERY).blocks, 0);
+        assert_eq!(try_some(false, 10 * TRY_EVERY).pages, 0);
         let tried = try_some(true, 10 * TRY_EVERY);
-        assert_eq!(tried.blocks, 10);
+        assert_eq!(tried.pages, 10);
         assert!(tried.dense.bytes < tried.fast.bytes, "{tried:?}");
-        assert!(tried.dense.coding_ns > 0 && tried.dense.decoding_ns > 0);
+        assert!(tried.dense.coding_ticks > 0 && tried.dense.decoding_ticks > 0);
     }
 }

@@ -75,8 +75,8 @@ impl Encoder {
         }
         Made {
             bytes: len.unwrap_or(PAGE_BYTES) as u64,
-            coding_ns: coded_ns - began_ns,
-            decoding_ns: processor_ns() - coded_ns,
+            coding_ticks: coded_ns - began_ns,
+            decoding_ticks: processor_ns() - coded_ns,
         }
     }
 }

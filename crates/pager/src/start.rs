@@ -294,6 +294,9 @@ fn build(
     let mut cache = Cache::new(own, &design, pool_bytes_max, store).ok_or(ENOMEM)?;
     let store_codec = StoreCodec::from_byte(settings.store_codec).ok_or(EINVAL)?;
     cache.recompress(own, store_codec, pool_bytes_max, ticks).ok_or(ENOMEM)?;
+    if let Some(codec) = design.dense_codec {
+        cache.condense(own, codec, ticks).ok_or(ENOMEM)?;
+    }
     let pid = process::pid();
     let recorder = match settings.ring_fd {
         ..0 => None,

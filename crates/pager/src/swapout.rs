@@ -430,6 +430,7 @@ impl Process {
         count(&counters.clean_drops, departed.clean);
         count(&counters.same_filled_pages, departed.same_filled);
         count(&counters.incompressible_pages, departed.incompressible);
+        count(&counters.dense_pages, departed.dense);
         count(&counters.original_bytes, departed.compressed * PAGE_BYTES);
         count(&counters.compressed_bytes, departed.compressed_bytes);
         self.become_spares(lifted.len());

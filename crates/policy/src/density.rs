@@ -19,6 +19,8 @@
 
 use zpager_codec::CodecId;
 
+use crate::tried::Tried;
+
 /// The denser codec.
 pub const DENSE_CODEC: CodecId = CodecId::Zstd;
 /// While the pool is nearly full, of one block in so many both codecs make bytes.
@@ -33,36 +35,8 @@ const TERM_PART: u64 = 4;
 const TERM_MIN: u64 = 1024;
 /// Terms in a row in which it did not pay, before it is given up: two fillings of the pool.
 const LOSSES_MAX: u32 = 8;
-/// The denser codec leaves blocks shorter by this part at least, or is none.
-const GAIN_PART: u64 = 8;
 /// What is spared has to be so much more than what is taken, in parts of the latter, to begin.
 const MARGIN_PART: u64 = 4;
-/// Blocks of which both codecs made bytes before that says something, and from which on older ones
-/// count half.
-const TRIED_MIN: u64 = 16;
-const TRIED_MAX: u64 = 256;
-
-/// What a codec made of the blocks that both were tried with.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Made {
-    /// Bytes of all of them.
-    pub bytes: u64,
-    /// Time that making bytes of them took, in nanoseconds.
-    pub coding_ns: u64,
-    /// The same of making blocks of the bytes.
-    pub decoding_ns: u64,
-}
-
-/// Blocks that both codecs were tried with.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tried {
-    /// How many.
-    pub blocks: u64,
-    /// The fast codec.
-    pub fast: Made,
-    /// The denser one.
-    pub dense: Made,
-}
 
 /// What a device holds.
 #[derive(Debug, Clone, Copy)]
@@ -101,42 +75,6 @@ pub struct Density {
     losses: u32,
 }
 
-impl Made {
-    fn add(&mut self, more: Made) {
-        self.bytes += more.bytes;
-        self.coding_ns += more.coding_ns;
-        self.decoding_ns += more.decoding_ns;
-    }
-
-    fn halve(&mut self) {
-        let Made { bytes, coding_ns, decoding_ns } = self;
-        for sum in [bytes, coding_ns, decoding_ns] {
-            *sum /= 2;
-        }
-    }
-}
-
-impl Tried {
-    /// Adds what else was tried.
-    pub fn add(&mut self, more: Tried) {
-        self.blocks += more.blocks;
-        self.fast.add(more.fast);
-        self.dense.add(more.dense);
-    }
-
-    /// Whether enough is known, and the denser codec leaves blocks no shorter.
-    fn is_in_vain(&self) -> bool {
-        let most_bytes = self.fast.bytes - self.fast.bytes / GAIN_PART;
-        self.blocks >= TRIED_MIN && self.dense.bytes > most_bytes
-    }
-
-    /// What so many bytes of the denser codec's would be of the fast one's.
-    fn as_fast(&self, bytes: u64) -> u64 {
-        let scaled = u128::from(bytes) * u128::from(self.fast.bytes);
-        scaled.checked_div(u128::from(self.dense.bytes)).map_or(bytes, |bytes| bytes as u64)
-    }
-}
-
 impl Term {
     fn is_over(&self, holding: &Holding) -> bool {
         let blocks = (holding.pooled_blocks / TERM_PART).max(TERM_MIN);
@@ -159,11 +97,6 @@ impl Density {
     pub fn coded(&mut self, blocks: u64, tried: Tried) {
         self.term.coded_blocks += blocks;
         self.tried.add(tried);
-        if self.tried.blocks > TRIED_MAX {
-            self.tried.blocks /= 2;
-            self.tried.fast.halve();
-            self.tried.dense.halve();
-        }
     }
 
     /// Notes that so many blocks were wanted, for which the store was waited for.
@@ -206,7 +139,7 @@ impl Density {
     }
 
     fn decide(&mut self, holding: &Holding) {
-        if self.tried.blocks < TRIED_MIN {
+        if !self.tried.is_known() {
             return;
         }
         let taken_ns = self.taken_ns();
@@ -222,11 +155,8 @@ impl Density {
 
     /// Time that the denser codec takes more in a term.
     fn taken_ns(&self) -> u64 {
-        let Tried { blocks, fast, dense } = self.tried;
-        let more_ns =
-            |dense_ns: u64, fast_ns: u64| dense_ns.saturating_sub(fast_ns) / blocks.max(1);
-        self.term.coded_blocks * more_ns(dense.coding_ns, fast.coding_ns)
-            + self.term.decoded_blocks * more_ns(dense.decoding_ns, fast.decoding_ns)
+        self.term.coded_blocks * self.tried.more_coding_ticks()
+            + self.term.decoded_blocks * self.tried.more_decoding_ticks()
     }
 
     /// Waiting for the store that it spares, or would spare, in a term; `None` where nothing left for
@@ -244,12 +174,13 @@ impl Density {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tried::Made;
 
     /// Blocks of 2000 bytes that the denser codec halves, by ten times the time.
     const TRIED: Tried = Tried {
-        blocks: 16,
-        fast: Made { bytes: 32_000, coding_ns: 32_000, decoding_ns: 16_000 },
-        dense: Made { bytes: 16_000, coding_ns: 320_000, decoding_ns: 160_000 },
+        pages: 16,
+        fast: Made { bytes: 32_000, coding_ticks: 32_000, decoding_ticks: 16_000 },
+        dense: Made { bytes: 16_000, coding_ticks: 320_000, decoding_ticks: 160_000 },
     };
 
     fn holding(percent: u64, spilled_blocks: u64) -> Holding {

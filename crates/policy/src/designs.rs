@@ -218,7 +218,8 @@ pub struct Design {
     pub id: DesignId,
     /// What compresses pages.
     pub codec: CodecId,
-    /// What compresses a block device's blocks instead where memory is short ([`Density`](crate::Density)).
+    /// What compresses pages instead where memory is short: a process's ([`DensePool`](crate::DensePool)),
+    /// or a block device's blocks ([`Density`](crate::Density)).
     pub dense_codec: Option<CodecId>,
     /// Most bytes of a compressed page; of what stays longer the page is kept as it is.
     pub compressed_bytes_max: usize,

@@ -39,6 +39,8 @@ const PART_MAX: u32 = PARTS * 15 / 16;
 const PART_STEP: u32 = PARTS / 32;
 /// A "somewhat" larger or smaller share: this part of the sum.
 const MARGIN_PART: usize = 16;
+/// Of less than this part of what is resident it is not known what it is worth.
+const LEFT_PART: usize = 4;
 /// Part of the resident pages that leave between two moves.
 const TERM_PART: u64 = 4;
 /// Departures between two moves at least.
@@ -93,6 +95,15 @@ impl Evidence {
             *evidence /= EVIDENCE_PART;
         }
     }
+}
+
+/// What faults cost, in the caller's unit of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prices {
+    /// One that the pool serves, with what has to leave for it.
+    pub pool_fault_ticks: u64,
+    /// One of a page in the store, more than that.
+    pub store_fault_ticks: u64,
 }
 
 /// The border between resident and compressed memory.
@@ -180,6 +191,35 @@ impl Split {
         distance.zip(self.pool_age).is_some_and(|(distance, age)| distance < age)
     }
 
+    /// Departures after which the oldest page of the pool has not been missed, where that is known.
+    pub fn pool_age(&self) -> Option<u64> {
+        self.pool_age
+    }
+
+    /// What faults cost, as far as they were measured.
+    pub fn prices(&self) -> Prices {
+        Prices { pool_fault_ticks: self.pool_fault.0, store_fault_ticks: self.store_fault_ticks() }
+    }
+
+    /// What faults would have cost more, since the border moved last and as far as the sample has them, were
+    /// resident memory smaller by `bytes`: what a margin is worth, for as many of them, and more so the
+    /// less is left. `None` where that is less than a quarter.
+    pub fn resident_worth_ticks(&self, shares: &Shares, bytes: usize) -> Option<u64> {
+        let left_bytes = shares.resident_bytes.checked_sub(bytes)?;
+        if left_bytes < shares.resident_bytes / LEFT_PART || left_bytes == 0 {
+            return None;
+        }
+        let margins = bytes as f64 / shares.margin_bytes().max(1) as f64;
+        let dearer = shares.resident_bytes as f64 / left_bytes as f64;
+        Some((self.resident_worth() as f64 / FAULT as f64 * margins * dearer) as u64)
+    }
+
+    /// What a margin more of resident memory would have spared, in ticks by [`FAULT`].
+    fn resident_worth(&self) -> u64 {
+        let Evidence { resident_wants, raw_wants, .. } = self.evidence;
+        resident_wants * self.pool_fault.0 + raw_wants * self.store_fault_ticks()
+    }
+
     /// Notes a write of `pages` to the store that took `ticks`.
     pub fn spilled(&mut self, pages: usize, ticks: u64) {
         self.page_write.add(ticks / pages.max(1) as u64);
@@ -197,9 +237,8 @@ impl Split {
         sampler: &Sampler<'_>,
         mut oldest: impl Iterator<Item = u64>,
     ) {
-        let Evidence { resident_wants, pool_needs, pool_wants, raw_wants } = self.evidence;
-        let store_fault_ticks = self.store_fault_ticks();
-        let resident_worth = resident_wants * self.pool_fault.0 + raw_wants * store_fault_ticks;
+        let Evidence { pool_needs, pool_wants, .. } = self.evidence;
+        let (store_fault_ticks, resident_worth) = (self.store_fault_ticks(), self.resident_worth());
         self.quiet_terms = match pool_needs.max(pool_wants) >= FAULT {
             true => 0,
             false => (self.quiet_terms + 1).min(QUIET_TERMS_MAX),
@@ -216,7 +255,7 @@ impl Split {
         let known = self.pool_age.filter(|_| shares.pool_bytes > 0);
         self.pool_age = oldest.find_map(|page| sampler.distance(page)).or(known);
         self.resident_pages = (shares.resident_bytes / PAGE_BYTES) as u64;
-        let margin_bytes = (shares.resident_bytes + shares.pool_bytes) / MARGIN_PART;
+        let margin_bytes = shares.margin_bytes();
         self.resident_margin = (margin_bytes / PAGE_BYTES) as u64;
         let age = self.pool_age.unwrap_or(0) as u128;
         let margin = age * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
@@ -244,6 +283,13 @@ impl Split {
         let sum = shares.resident_bytes + shares.pool_bytes;
         let few_resident = shares.resident_bytes < sum / PARTS as usize * self.part as usize;
         shares.step(few_resident || shares.is_full_of_raw())
+    }
+}
+
+impl Shares {
+    /// A "somewhat" larger or smaller share.
+    fn margin_bytes(&self) -> usize {
+        (self.resident_bytes + self.pool_bytes) / MARGIN_PART
     }
 }
 

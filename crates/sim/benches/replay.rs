@@ -42,7 +42,13 @@ fn main() {
         let layout = &survey.layout;
         serve(name, "none", &bytes, layout, Uncompressed::new(layout, budget_bytes, disk));
         for id in DesignId::ALL {
-            let setup = Setup { budget_bytes, settings: Settings::of(id), column: 0, disk };
+            let setup = Setup {
+                budget_bytes,
+                settings: Settings::of(id),
+                column: 0,
+                dense_column: None,
+                disk,
+            };
             let compressed = Compressed::new(layout, &setup).expect("memory");
             serve(name, id.name(), &bytes, layout, compressed);
         }

@@ -21,7 +21,7 @@ use crate::arena::Arena;
 use crate::contents::Sizes;
 use crate::cost::{COSTS, Disk, codec_costs, is_near};
 use crate::disk::DiskBlocks;
-use crate::lengths::{Identity, Lengths, LengthsPage, SEAL};
+use crate::lengths::{Identity, Lengths, LengthsPage, SEAL, coding_ns};
 use crate::outcome::Outcome;
 use crate::replay::{Lost, Memory};
 use crate::survey::Layout;
@@ -48,6 +48,8 @@ pub struct Setup {
     pub settings: Settings,
     /// Where the codec stands among the trace's.
     pub column: usize,
+    /// The same of the denser codec, if the design has one and the trace its sizes.
+    pub dense_column: Option<usize>,
     /// What the store is on.
     pub disk: Disk,
 }
@@ -61,6 +63,8 @@ pub struct Compressed<'a> {
     /// Where the last fault was.
     region: Range<PageNumber>,
     ahead: Ahead,
+    /// What else compresses pages.
+    dense_codec: Option<CodecId>,
     sizes: Sizes,
     /// Bytes of a page of zeros, should the codec get one.
     zeros_bytes: u16,
@@ -111,7 +115,11 @@ impl<'a> Compressed<'a> {
             Store { blocks: blocks.clone(), clusters: Clusters::new(words).with_seal(SEAL) };
         let budget_bytes = setup.budget_bytes as usize;
         let design = Design::new(&setup.settings, budget_bytes);
-        let cache = Cache::new(Arena, &design, budget_bytes, Some(store))?;
+        let mut cache = Cache::new(Arena, &design, budget_bytes, Some(store))?;
+        let dense_codec = design.dense_codec.filter(|_| setup.dense_column.is_some());
+        if let Some(codec) = dense_codec {
+            cache.condense(Arena, codec, coding_ns)?;
+        }
         let slots = vec![Sample::default(); SLOTS].leak();
         let sampler = Sampler::new(slots, setup.budget_bytes / PAGE_BYTES as u64 * 2);
         Some(Compressed {
@@ -121,7 +129,11 @@ impl<'a> Compressed<'a> {
             design,
             region: 0..0,
             ahead: Ahead::default(),
-            sizes: Sizes::new(layout.end(), vec![setup.column]),
+            dense_codec,
+            sizes: Sizes::new(
+                layout.end(),
+                [setup.column].into_iter().chain(setup.dense_column).collect(),
+            ),
             zeros_bytes: zeros_bytes(design.codec),
             versions: vec![0; layout.end() as usize],
             budget_bytes: setup.budget_bytes,
@@ -187,10 +199,10 @@ impl<'a> Compressed<'a> {
     /// Brings back pages from `first` on; gives how many.
     fn swap_in(&mut self, first: PageNumber, pages: usize, began: u64) -> Result<usize, Lost> {
         self.incoming_pages_max = self.incoming_pages_max.max(pages);
-        let asked_ns = self.now_ns();
+        let (asked_ns, coding_began_ns) = (self.now_ns(), coding_ns());
         let incoming = &mut self.incoming[..pages];
         let came = self.engine.swap_in(first, incoming, true).map_err(|_| Lost { page: first })?;
-        let coding_ns = incoming.iter().map(LengthsPage::take_coding_ns).sum::<u64>();
+        let coding_ns = coding_ns() - coding_began_ns;
         let read_ns = self.now_ns() - asked_ns;
         self.outcome.ledger.coding_ns += coding_ns;
         self.outcome.ledger.fault(came.reads.pages as u64);
@@ -289,15 +301,17 @@ impl<'a> Compressed<'a> {
                 continue;
             }
             let identity = self.identity(page);
+            let dense = self.dense_codec.map(|codec| (codec, self.sizes.get(page, 1)));
             let leaving = &mut self.incoming[0];
-            leaving.set(identity, self.sizes.get(page, 0), self.zeros_bytes);
+            leaving.set(identity, self.sizes.get(page, 0), dense, self.zeros_bytes);
             let heat = self.engine.cache.index.get(page).history().heat;
+            let coding_began_ns = coding_ns();
             self.resident_pages -= 1;
             let mut placed = self.engine.swap_out(page, leaving, &mut departed);
             if placed == Placed::NoRoom && self.spill() {
                 placed = self.engine.swap_out(page, &self.incoming[0], &mut departed);
             }
-            self.outcome.ledger.coding_ns += self.incoming[0].take_coding_ns();
+            self.outcome.ledger.coding_ns += coding_ns() - coding_began_ns;
             if placed == Placed::NoRoom {
                 let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
                 debug_assert!(emptied, "clearing needs no room");

@@ -43,10 +43,24 @@ pub(crate) struct LengthsPage {
     is_same_filled: bool,
     /// What it shrinks to.
     length: u16,
+    /// The same under the denser codec, where there is one.
+    dense: Option<(CodecId, u16)>,
     /// Bytes of the identity that came back.
     known_bytes: usize,
-    /// What coding it took.
-    coding_ns: Cell<u64>,
+}
+
+thread_local! {
+    /// What coding took on this thread. A codec is told of the page, and not of who replays.
+    static CODING_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What coding took so far; replays of one thread do not overlap.
+pub(crate) fn coding_ns() -> u64 {
+    CODING_NS.get()
+}
+
+fn spend(ns: u64) {
+    CODING_NS.set(CODING_NS.get() + ns);
 }
 
 impl LengthsPage {
@@ -56,19 +70,28 @@ impl LengthsPage {
             bytes: [0; PAGE_BYTES],
             is_same_filled: true,
             length: 0,
+            dense: None,
             known_bytes: 0,
-            coding_ns: Cell::new(0),
         }
     }
 
-    /// Becomes a page that leaves; a page of zeros has `zeros_bytes` where a codec gets it.
-    pub(crate) fn set(&mut self, identity: Identity, size: Size, zeros_bytes: u16) {
-        self.bytes[..size_of::<Identity>()].copy_from_slice(&identity.0.to_le_bytes());
-        self.is_same_filled = size == Size::SameFilled;
-        self.length = match size {
+    /// Becomes a page that leaves; a page of zeros has `zeros_bytes` where a codec gets it. `dense` is its
+    /// size under the denser codec.
+    pub(crate) fn set(
+        &mut self,
+        identity: Identity,
+        size: Size,
+        dense: Option<(CodecId, Size)>,
+        zeros_bytes: u16,
+    ) {
+        let length = |size| match size {
             Size::SameFilled => zeros_bytes,
             Size::Bytes(bytes) => bytes,
         };
+        self.bytes[..size_of::<Identity>()].copy_from_slice(&identity.0.to_le_bytes());
+        self.is_same_filled = size == Size::SameFilled;
+        self.length = length(size);
+        self.dense = dense.map(|(codec, size)| (codec, length(size)));
     }
 
     /// Whether what came back can be `identity`, of `size`.
@@ -77,15 +100,6 @@ impl LengthsPage {
             true => size == Size::SameFilled,
             false => identity.0.to_le_bytes()[..self.known_bytes] == self.bytes[..self.known_bytes],
         }
-    }
-
-    /// What coding took since this was asked last.
-    pub(crate) fn take_coding_ns(&self) -> u64 {
-        self.coding_ns.take()
-    }
-
-    fn spend(&self, ns: u64) {
-        self.coding_ns.set(self.coding_ns.get() + ns);
     }
 }
 
@@ -110,8 +124,12 @@ impl Coder for Lengths {
         output: &mut [u8],
         _: &mut [u8],
     ) -> Option<usize> {
-        page.spend(codec_costs(codec).compress_ns);
-        let length = usize::from(page.length);
+        spend(codec_costs(codec).compress_ns);
+        let length = match page.dense {
+            Some((dense, length)) if dense == codec => length,
+            _ => page.length,
+        };
+        let length = usize::from(length);
         if length > output.len() {
             return None;
         }
@@ -131,7 +149,7 @@ impl Coder for Lengths {
         Ok(())
     }
 
-    /// A trace has a page's length under the one codec that is replayed.
+    /// What lies in the pool does not tell how long the page would be under another codec.
     fn recompress(_: CodecId, _: &Page, _: &mut [u8], _: &mut [u8]) -> Option<usize> {
         None
     }
@@ -142,7 +160,7 @@ impl Coder for Lengths {
         page: &mut LengthsPage,
         _: &mut [u8],
     ) -> Result<(), Corrupt> {
-        page.spend(codec_costs(codec).decompress_ns);
+        spend(codec_costs(codec).decompress_ns);
         page.known_bytes = data.len().min(size_of::<Identity>());
         page.bytes[..page.known_bytes].copy_from_slice(&data[..page.known_bytes]);
         page.is_same_filled = false;

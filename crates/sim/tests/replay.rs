@@ -89,7 +89,7 @@ fn design(id: DesignId, bytes: &[u8], budget_bytes: u64) -> Outcome {
 fn with(mut settings: Settings, bytes: &[u8], budget_bytes: u64) -> Outcome {
     let survey = survey_of(bytes);
     settings.set(settings.design().codec_key(), CodecId::Lz4 as u64).expect("a codec");
-    let setup = Setup { budget_bytes, settings, column: 1, disk: SSD };
+    let setup = Setup { budget_bytes, settings, column: 1, dense_column: None, disk: SSD };
     outcome(bytes, &survey, Compressed::new(&survey.layout, &setup).expect("memory"))
 }
 

@@ -20,6 +20,8 @@ pub struct Counters {
     pub same_filled_pages: AtomicU64,
     /// Pages that no codec made smaller when they were swapped out.
     pub incompressible_pages: AtomicU64,
+    /// Pages of which the denser codec made bytes when they were swapped out.
+    pub dense_pages: AtomicU64,
     /// Faults served by a page that had never been written.
     pub fresh_faults: AtomicU64,
     /// Faults served from RAM: the pool or the index.

@@ -32,11 +32,13 @@ const SCARCE_PART: u64 = 8;
 pub(super) struct Recoder<S> {
     pub(super) codec: CodecId,
     /// A page for what the codec writes, then its scratch.
-    space: S,
+    pub(super) space: S,
+    /// Whether pages that leave are compressed once more at all.
+    recodes: bool,
     /// Decides where the user has not.
     rule: Option<Recompression>,
     /// The time, in ticks of any length.
-    ticks: fn() -> u64,
+    pub(super) ticks: fn() -> u64,
     /// Whether the space holds RAM.
     is_held: bool,
 }
@@ -78,6 +80,23 @@ impl Decoder {
 }
 
 impl<S: Space> Recoder<S> {
+    /// One that does nothing by itself. `None` when `source` has no room.
+    pub(super) fn idle<M: SpaceSource<Space = S>>(
+        source: &M,
+        codec: CodecId,
+        ticks: fn() -> u64,
+    ) -> Option<Self> {
+        let space = source.reserve(PAGE_BYTES + scratch_bytes(codec))?;
+        Some(Recoder { codec, space, recodes: false, rule: None, ticks, is_held: false })
+    }
+
+    /// The codec's scratch, which the caller is about to use.
+    pub(super) fn scratch(&mut self) -> &'static mut [u8] {
+        self.is_held = true;
+        // SAFETY: the space is this cache's alone, and each caller uses it for itself.
+        unsafe { parts(&self.space) }.1
+    }
+
     /// RAM that it takes once it was used.
     pub(super) fn bytes(&self) -> usize {
         (PAGE_BYTES + scratch_bytes(self.codec)).next_multiple_of(BLOCK_BYTES)
@@ -101,7 +120,7 @@ impl<S: Space> Recoder<S> {
     pub(super) fn begin(&mut self, codec: CodecId, bytes: usize) -> Option<u64> {
         let is_other = codec != CodecId::Copy && codec != self.codec;
         match &mut self.rule {
-            _ if !is_other => None,
+            _ if !self.recodes || !is_other => None,
             None => Some(0),
             Some(rule) => rule.leaves(bytes).then(self.ticks),
         }
@@ -137,7 +156,7 @@ impl<S: Space> Recoder<S> {
 ///
 /// # Safety
 /// As [`bytes_mut`].
-unsafe fn parts<'a>(space: &impl Space) -> (&'a mut [u8], &'a mut [u8]) {
+pub(super) unsafe fn parts<'a>(space: &impl Space) -> (&'a mut [u8], &'a mut [u8]) {
     // SAFETY: the caller's promise.
     unsafe { bytes_mut(space, space.bytes()) }.split_at_mut(PAGE_BYTES)
 }
@@ -158,13 +177,14 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         if is_auto && pool_bytes_max < scratch_bytes(codec) * SCRATCH_PART {
             return Some(());
         }
-        let space = source.reserve(PAGE_BYTES + scratch_bytes(codec))?;
-        let rule = is_auto.then(|| {
+        let mut recoder = Recoder::idle(&source, codec, ticks)?;
+        recoder.recodes = true;
+        recoder.rule = is_auto.then(|| {
             let mut rule = Recompression::default();
             rule.begin(ticks());
             rule
         });
-        self.recoder = Some(Recoder { codec, space, rule, ticks, is_held: false });
+        self.recoder = Some(recoder);
         Some(())
     }
 
@@ -205,17 +225,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// The scratch for what `codec` made.
     pub(super) fn scratch_of(&mut self, codec: CodecId) -> &'static mut [u8] {
-        // SAFETY: the scratches are this cache's alone, and each caller uses it for itself.
-        unsafe {
-            match &mut self.recoder {
-                Some(recoder) if recoder.codec == codec => {
-                    recoder.is_held = true;
-                    parts(&recoder.space).1
-                }
-                _ => {
-                    self.has_coded = true;
-                    bytes_mut(&self.scratch, self.scratch.bytes())
-                }
+        match &mut self.recoder {
+            Some(recoder) if recoder.codec == codec => recoder.scratch(),
+            _ => {
+                self.has_coded = true;
+                // SAFETY: the scratch is this cache's alone, and each caller uses it for itself.
+                unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) }
             }
         }
     }

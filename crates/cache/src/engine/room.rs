@@ -39,11 +39,9 @@ impl Written {
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// What to do next to make room, and instead if that gives nothing.
     pub fn steps(&mut self, shares: &Shares) -> [Step; 2] {
-        if let Size::Split(split) = &mut self.size
-            && split.is_due(&self.sampler)
-        {
-            let oldest = self.cache.oldest().take(OLDEST_MAX);
-            split.move_border(shares, &self.sampler, oldest);
+        if matches!(&self.size, Size::Split(split) if split.is_due(&self.sampler)) {
+            self.decide_density(shares);
+            self.move_border(shares);
         }
         if let Some(percent) = self.write_ahead_percent {
             let share_bytes = self.size.pool_share_bytes(shares);
@@ -57,6 +55,26 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             Step::Nothing => Step::Nothing,
         };
         [step, instead]
+    }
+
+    fn move_border(&mut self, shares: &Shares) {
+        let Size::Split(split) = &mut self.size else { return };
+        let oldest = self.cache.oldest().take(OLDEST_MAX);
+        split.move_border(shares, &self.sampler, oldest);
+    }
+
+    /// Decides which codec makes bytes of pages from now on.
+    fn decide_density(&mut self, shares: &Shares) {
+        let (Some(density), Size::Split(split)) = (&mut self.density, &self.size) else { return };
+        let condensed = self.cache.take_condensed();
+        density.coded(condensed.pages, condensed.tried);
+        let gain_bytes = density.gain_bytes(shares.pool_bytes.saturating_sub(shares.raw_bytes));
+        let instead_ticks = split.resident_worth_ticks(shares, gain_bytes);
+        density.decide(&split.prices(), instead_ticks, self.sampler.rate());
+        self.cache.choose_density(density.is_dense(), density.tries());
+        let surplus = density.surplus_pages(self.cache.ordered_pages());
+        let mut oldest = self.cache.oldest_but(surplus).take(OLDEST_MAX);
+        density.set_surplus(surplus, oldest.find_map(|page| self.sampler.distance(page)));
     }
 
     fn next_step(&mut self, shares: &Shares) -> Step {

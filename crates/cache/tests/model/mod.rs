@@ -19,7 +19,7 @@ use std::{ptr, vec};
 
 use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, SpillError, State, Store};
 use zpager_codec::{CodecId, Page};
-use zpager_policy::{Design, DesignId, Settings, StoreCodec, StoreLayout};
+use zpager_policy::{DENSE_CODEC, Design, DesignId, Settings, StoreCodec, StoreLayout};
 use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
 use zpager_store::{
     BLOCK_BYTES, Blocks, CLUSTER_BYTES, Cipher, Clusters, Errno, Faulting, KEY_BYTES, Memory,
@@ -245,6 +245,15 @@ pub(crate) fn recompressions() -> u64 {
     RECOMPRESSIONS.load(Ordering::Relaxed)
 }
 
+/// Pages of which the denser codec made bytes.
+static CONDENSED: AtomicU64 = AtomicU64::new(0);
+
+/// Pages of which the denser codec made bytes, in all runs.
+#[allow(dead_code)] // Not asked by the fuzzer.
+pub(crate) fn condensed() -> u64 {
+    CONDENSED.load(Ordering::Relaxed)
+}
+
 /// A clock by which each thing takes another time, the same in each run.
 fn ticks() -> u64 {
     std::thread_local! {
@@ -329,6 +338,8 @@ pub(crate) enum Step {
     SpillAhead,
     /// The oldest of these are in the store alone.
     Unshelve,
+    /// Another codec is chosen for the pool, and both are tried with some pages, or not.
+    Condense { is_dense: bool, tries: bool },
     /// All that is on its way to the store gets there.
     Flush,
     /// The running process forks; the child runs next.
@@ -344,9 +355,9 @@ impl Step {
     pub(crate) fn from_bytes([choice, from, count, kind]: [u8; 4]) -> Self {
         let at = u64::from(from) * 2 + u64::from(kind >> 7);
         let few = u64::from(count) % 64 + 1;
-        match choice % 42 {
+        match choice % 43 {
             0..12 => Step::SwapOut { from: at, count: few, kind: kind & 0x7f },
-            12..18 => Step::SwapIn { from: at, count: few as usize, keep: choice % 42 >= 14 },
+            12..18 => Step::SwapIn { from: at, count: few as usize, keep: choice % 43 >= 14 },
             18..21 => Step::Forget { from: at, count: few },
             21..23 => Step::Rename { from: at, to: u64::from(kind) * 2, count: few % 16 + 1 },
             23..27 => Step::Spill,
@@ -357,6 +368,7 @@ impl Step {
             35..37 => Step::Write { from: at, count: few },
             37..40 => Step::SpillAhead,
             40 => Step::Unshelve,
+            41 => Step::Condense { is_dense: kind & 1 == 0, tries: kind & 2 == 0 },
             _ => Step::Exit,
         }
     }
@@ -463,7 +475,14 @@ impl<'m> Process<'m> {
                 assert!(self.design.same_filled && matches!(state(self), State::SameFilled { .. }));
             }
             Placed::Compressed(bytes) => {
-                assert!(matches!(state(self), State::Compressed { len, .. } if len == bytes));
+                let is_dense = self.cache.is_dense();
+                let codec = if is_dense { DENSE_CODEC } else { self.design.codec };
+                let is_so = |state| {
+                    matches!(state, State::Compressed { codec: by, len, .. }
+                    if (by, len) == (codec, bytes))
+                };
+                assert!(is_so(state(self)));
+                CONDENSED.fetch_add(u64::from(is_dense), Ordering::Relaxed);
             }
             Placed::Incompressible => {
                 let is_raw = |codec, len| (codec, len) == (CodecId::Copy, 4096);
@@ -760,6 +779,11 @@ impl Model<'_> {
                 assert_eq!(process.cache.shelf_bytes() + gained_bytes, shelf_bytes);
                 assert!(gained_bytes > 0 || shelf_bytes == 0);
             }
+            Step::Condense { is_dense, tries } => {
+                process.cache.choose_density(is_dense, tries);
+                let condensed = process.cache.take_condensed();
+                assert!(condensed.tried.pages <= condensed.pages);
+            }
             Step::Fork if alive < PROCESSES_MAX => {
                 let child = process.fork(self.memories);
                 self.processes.push(child);
@@ -853,6 +877,7 @@ pub(crate) fn run_on(
     let mut cache = Box::new(cache.expect("heap"));
     let store_codec = setting.store_codec;
     cache.recompress(&memories, store_codec, usize::MAX, ticks).expect("heap");
+    cache.condense(&memories, DENSE_CODEC, ticks).expect("heap");
     cache.note_references(take_table());
     let (seal, lost_pages) = (clusters.seal(), &lost_pages);
     let (out, unwritten) = (BTreeMap::new(), BTreeMap::new());

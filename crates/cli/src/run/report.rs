@@ -90,6 +90,7 @@ struct Statistics {
     prefetched_pages: u64,
     same_filled_pages: u64,
     incompressible_pages: u64,
+    dense_pages: u64,
     spilled_pages: u64,
     faults: Faults,
     dispatched_calls: u64,
@@ -164,6 +165,7 @@ impl Statistics {
             prefetched_pages: value(&counters.prefetched_pages),
             same_filled_pages: value(&counters.same_filled_pages),
             incompressible_pages: value(&counters.incompressible_pages),
+            dense_pages: value(&counters.dense_pages),
             spilled_pages: value(&counters.spilled_pages),
             faults: Faults {
                 fresh: value(&counters.fresh_faults),

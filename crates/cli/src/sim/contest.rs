@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use zpager_codec::{CodecId, detect_cpu};
+use zpager_policy::Design;
 use zpager_sim::trace::{Header, Reader};
 use zpager_sim::{
     Belady, Bound, Compressed, Future, Memory, Outcome, ReplayError, SHARES, Setup, Survey,
@@ -114,7 +115,9 @@ impl<'a> Contest<'a> {
         let (_, column) = self.codec(contender)?.expect("a design has a codec");
         let settings = *contender.settings().expect("a design has settings");
         let disk = self.configuration.disk;
-        let setup = Setup { budget_bytes, settings, column, disk };
+        let dense_codec = Design::new(&settings, budget_bytes as usize).dense_codec;
+        let dense_column = dense_codec.and_then(|codec| column_of(&self.survey.header, codec));
+        let setup = Setup { budget_bytes, settings, column, dense_column, disk };
         let memory = Compressed::new(&self.survey.layout, &setup).ok_or_else(|| {
             Failure::own("not enough memory to simulate: give a smaller --memory")
         })?;
@@ -166,6 +169,11 @@ impl<'a> Contest<'a> {
     }
 }
 
+/// Where a codec stands in the trace.
+fn column_of(header: &Header, codec: CodecId) -> Option<usize> {
+    header.codecs.iter().position(|name| name == codec.name())
+}
+
 /// A contender's codec and where it stands in the trace; `None` where there is none to choose.
 ///
 /// # Errors
@@ -177,7 +185,7 @@ fn column(
 ) -> Result<Option<(CodecId, usize)>, Failure> {
     let Some(settings) = contender.settings() else { return Ok(None) };
     let codec = settings.codec();
-    match header.codecs.iter().position(|name| name == codec.name()) {
+    match column_of(header, codec) {
         Some(column) => Ok(Some((codec, column))),
         // Without sizes there is still the oldest of bounds: nothing is compressed.
         None if header.codecs.is_empty() && matches!(contender, Contender::Belady(_)) => Ok(None),

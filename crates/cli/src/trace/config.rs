@@ -18,8 +18,8 @@ use crate::run::stats_file;
 const WINDOW_PAGES: RangeInclusive<u32> = 8..=4096;
 
 /// What the published designs and zpager compress with by themselves.
-const CODECS: [CodecId; 5] =
-    [CodecId::Word, CodecId::Lz4, CodecId::Lzo, CodecId::Wkdm, CodecId::Wk4x4];
+const CODECS: [CodecId; 6] =
+    [CodecId::Word, CodecId::Lz4, CodecId::Lzo, CodecId::Wkdm, CodecId::Wk4x4, CodecId::Zstd];
 
 /// Words of the ring where nothing else is asked for, 2 MiB, and the most.
 const RING_WORDS: u64 = 1 << 18;

@@ -1,0 +1,131 @@
+//! Compressing pages for the pool by a codec that leaves fewer bytes and takes more time.
+//!
+//! It works in what pages are compressed in once more that leave for the store ([`super::recoding`]): what
+//! is denser already is not compressed a third time.
+//!
+//! Source: [`zpager_policy::DensePool`], which decides.
+
+use zpager_codec::{CodecId, PAGE_BYTES};
+use zpager_policy::{Made, TRY_PAGES, Tried};
+use zpager_pool::{Space, SpaceSource};
+use zpager_store::Blocks;
+
+use super::recoding::{Recoder, parts};
+use super::{Cache, bytes_mut};
+use crate::coder::Coder;
+use crate::coding::Coding;
+
+/// What is done, and what was.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Condensing {
+    /// The denser codec, and how the last pages did.
+    coding: Coding,
+    is_dense: bool,
+    tries: bool,
+    /// Pages since both codecs were tried with one.
+    untried: u32,
+    /// Since this was asked last.
+    coded: Condensed,
+}
+
+/// Pages that were compressed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Condensed {
+    /// By either codec.
+    pub pages: u64,
+    /// By both, one of them to see what it makes of them.
+    pub tried: Tried,
+}
+
+impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
+    /// Has the pool take pages by `codec`, too, where [`Cache::choose_density`] says so; not without a store,
+    /// or with another codec for what leaves for it. `source` is as in [`Cache::new`], `ticks` the time.
+    /// `None` when `source` has no room, and nothing has changed.
+    pub fn condense(&mut self, source: M, codec: CodecId, ticks: fn() -> u64) -> Option<()> {
+        if self.store.is_none() {
+            return Some(());
+        }
+        if self.recoder.is_none() {
+            self.recoder = Some(Recoder::idle(&source, codec, ticks)?);
+        }
+        let is_same = self.recoder.as_ref().is_some_and(|recoder| recoder.codec == codec);
+        self.condensing = is_same.then(|| Condensing {
+            coding: self.coding.with_codec(codec),
+            is_dense: false,
+            tries: false,
+            untried: 0,
+            coded: Condensed::default(),
+        });
+        Some(())
+    }
+
+    /// Whether there is a denser codec for the pool.
+    pub fn can_condense(&self) -> bool {
+        self.condensing.is_some()
+    }
+
+    /// Whether it makes bytes of pages at present.
+    pub fn is_dense(&self) -> bool {
+        self.condensing.is_some_and(|condensing| condensing.is_dense)
+    }
+
+    /// Has it make bytes of pages from now on, and both codecs be tried with some, or not.
+    pub fn choose_density(&mut self, is_dense: bool, tries: bool) {
+        let Some(condensing) = &mut self.condensing else { return };
+        let was_used = condensing.is_dense || condensing.tries;
+        (condensing.is_dense, condensing.tries) = (is_dense, tries);
+        // The scratch is a part of a small budget.
+        if was_used && !is_dense && !tries {
+            self.trim_recoder(0);
+        }
+    }
+
+    /// What was compressed since the last call.
+    pub fn take_condensed(&mut self) -> Condensed {
+        let coded = self.condensing.as_mut().map(|condensing| &mut condensing.coded);
+        coded.map(core::mem::take).unwrap_or_default()
+    }
+
+    /// Makes bytes of a page, by the codec that is chosen; `None` when it is to be kept as it is.
+    pub(super) fn compress(&mut self, page: &C::Page) -> (CodecId, Option<&'static [u8]>) {
+        self.has_coded = true;
+        // SAFETY: the output and scratch spaces are this cache's alone.
+        let (output, scratch) = unsafe {
+            (bytes_mut(&self.output, PAGE_BYTES), bytes_mut(&self.scratch, self.scratch.bytes()))
+        };
+        self.try_both(page, scratch);
+        let (coding, scratch) = match (&mut self.condensing, &mut self.recoder) {
+            (Some(condensing), Some(recoder)) if condensing.is_dense => {
+                (&mut condensing.coding, recoder.scratch())
+            }
+            _ => (&mut self.coding, scratch),
+        };
+        let len = coding.compress::<C>(page, output, scratch);
+        (coding.codec(), len.map(|len| &output[..len]))
+    }
+
+    /// Tries both codecs with a page if it is time to.
+    fn try_both(&mut self, page: &C::Page, scratch: &mut [u8]) {
+        let (Some(condensing), Some(recoder)) = (&mut self.condensing, &mut self.recoder) else {
+            return;
+        };
+        condensing.coded.pages += 1;
+        condensing.untried += 1;
+        if !condensing.tries || condensing.untried < TRY_PAGES {
+            return;
+        }
+        condensing.untried = 0;
+        let dense_scratch = recoder.scratch();
+        // SAFETY: the space is this cache's alone, and nobody else uses it meanwhile.
+        let (output, _) = unsafe { parts(&recoder.space) };
+        let mut made = |codec, scratch: &mut [u8]| {
+            let began = (recoder.ticks)();
+            let len = C::compress(codec, page, output, scratch);
+            let coding_ticks = (recoder.ticks)().saturating_sub(began);
+            Made { bytes: len.unwrap_or(PAGE_BYTES) as u64, coding_ticks, decoding_ticks: 0 }
+        };
+        let fast = made(self.coding.codec(), scratch);
+        let dense = made(recoder.codec, dense_scratch);
+        condensing.coded.tried.add(Tried { pages: 1, fast, dense });
+    }
+}

@@ -1,0 +1,280 @@
+//! Whether a process's pool takes a denser codec, which takes more time.
+//!
+//! Of shorter pages a pool holds more, so each stays longer: for as many departures more as the denser
+//! codec leaves pages shorter by. A page that is wanted from the store sooner than that would have been in
+//! the pool, and speaks for the denser codec with what a read costs. Once that is in use, a page speaks for it
+//! that is served from the pool after it would have left with the fast one. Against it stands what the codec
+//! takes longer, for each page that leaves and each fault that the pool serves. Both are counted, for pages
+//! that a sampler follows, and weighed as they were measured.
+//!
+//! Nor is it taken, or kept, where the same room would cost less if resident memory gave it up.
+//!
+//! How much shorter pages become, and what that takes, is known from one page in [`TRY_PAGES`], of which
+//! both codecs make bytes. That is done where it could pay: where reads of which a pool of twice as many
+//! pages would have spared some take their part of the time of all faults.
+//!
+//! Source: castro (2003), 2.3 (benefit against expense); [`crate::Split`] for distances and for what resident
+//! memory is worth.
+//!
+//! Bad case: a program just above the memory in which the fast codec holds all of it, whose pages once were
+//! read from the store: it is given up only after it has cost as much as many reads.
+
+use crate::split::Prices;
+use crate::tried::Tried;
+
+/// Of one page in so many both codecs make bytes, while that could pay.
+pub const TRY_PAGES: u32 = 128;
+
+/// Of pages that were not tried the denser codec may leave this part.
+const GUESS_PART: u64 = 2;
+/// What could be spared is this part of what faults that the pool serves take, before pages are tried.
+const PROMISE_PART: u64 = 4;
+/// Wants in the sample that say something.
+const WANTS_MIN: u64 = 4;
+/// A page takes this part of the time to be decoded that coding it takes.
+const DECODING_PART: u64 = 2;
+/// What is spared has to be so many times what is taken, to begin.
+const MARGIN_TIMES: u64 = 2;
+/// It is given up when it has taken more than it has spared by what reading this part of the pages would
+/// cost that leave the pool then: what is not wanted now may be wanted later, all at once.
+const REGRET_PART: u64 = 2;
+/// Part of the evidence that is left after a decision.
+const EVIDENCE_PART: u64 = 2;
+
+/// What happened lately.
+#[derive(Debug, Clone, Copy, Default)]
+struct Evidence {
+    /// Pages that a codec made bytes of.
+    coded_pages: u64,
+    /// Faults that the pool served.
+    pool_faults: u64,
+    /// Those of a sampled page that one codec serves from the pool, and the other from the store.
+    wants: u64,
+}
+
+/// Decides it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DensePool {
+    is_dense: bool,
+    tries: bool,
+    tried: Tried,
+    evidence: Evidence,
+    /// Departures after which pages would leave the pool with the fast codec, where that is known.
+    fast_age: Option<u64>,
+    /// How many pages would have left by then.
+    surplus_pages: u64,
+    /// Time that it has taken more than it has spared.
+    lost_ticks: u64,
+}
+
+impl DensePool {
+    /// Whether the denser codec is to make bytes of pages.
+    pub fn is_dense(&self) -> bool {
+        self.is_dense
+    }
+
+    /// Whether both are to be tried with some.
+    pub fn tries(&self) -> bool {
+        self.tries
+    }
+
+    /// Notes that bytes were made of so many pages, and with which of them both codecs were tried.
+    pub fn coded(&mut self, pages: u64, tried: Tried) {
+        self.evidence.coded_pages += pages;
+        self.tried.add(tried);
+    }
+
+    /// Of so many pages in the pool those for which there would be no room with the fast codec.
+    pub fn surplus_pages(&self, pages: usize) -> usize {
+        pages.saturating_sub(self.tried.as_dense(pages as u64) as usize)
+    }
+
+    /// Notes how many these are, and after how many departures the oldest of the others left.
+    pub fn set_surplus(&mut self, pages: usize, age: Option<u64>) {
+        self.surplus_pages = pages as u64;
+        self.fast_age = age.or(self.fast_age);
+    }
+
+    /// Notes a fault that the pool served, of a page that left `distance` departures ago.
+    pub fn pool_fault(&mut self, distance: Option<u64>) {
+        self.evidence.pool_faults += 1;
+        let is_spared = distance.zip(self.fast_age).is_some_and(|(distance, age)| distance >= age);
+        self.evidence.wants += u64::from(self.is_dense && is_spared);
+    }
+
+    /// Notes a fault for which the store was read, of such a page; pages leave the pool after `age`.
+    pub fn store_fault(&mut self, distance: Option<u64>, age: Option<u64>) {
+        let dense_age = age.map(|age| match self.tried.is_known() {
+            true => self.tried.as_fast(age),
+            false => age * GUESS_PART,
+        });
+        let would_spare = distance.zip(dense_age).is_some_and(|(distance, age)| distance < age);
+        self.evidence.wants += u64::from(!self.is_dense && would_spare);
+    }
+
+    /// Of so many compressed bytes in the pool those that the denser codec spares, or would spare.
+    pub fn gain_bytes(&self, bytes: usize) -> usize {
+        let bytes = bytes as u64;
+        let gain_bytes = match self.is_dense {
+            true => self.tried.as_fast(bytes).saturating_sub(bytes),
+            false => bytes.saturating_sub(self.tried.as_dense(bytes)),
+        };
+        gain_bytes as usize
+    }
+
+    /// Decides anew; one page in `rate` is in the sample, as in `instead_ticks`: what faults would cost were
+    /// [`Self::gain_bytes`] taken from resident memory, where that can be.
+    pub fn decide(&mut self, prices: &Prices, instead_ticks: Option<u64>, rate: u64) {
+        let Evidence { coded_pages, pool_faults, wants } = self.evidence;
+        let wants = if wants >= WANTS_MIN { wants } else { 0 };
+        let reads_ticks = wants * prices.store_fault_ticks;
+        let spared_ticks = match instead_ticks {
+            Some(instead_ticks) => rate * reads_ticks.min(instead_ticks),
+            None => rate * reads_ticks,
+        };
+        let promise_ticks = pool_faults * prices.pool_fault_ticks / PROMISE_PART;
+        self.tries = match self.tried.is_known() {
+            true => {
+                let coded = coded_pages + pool_faults / DECODING_PART;
+                let taken_ticks = coded * self.tried.more_coding_ticks();
+                self.judge(spared_ticks, taken_ticks, prices.store_fault_ticks);
+                self.is_dense
+            }
+            false => rate * reads_ticks > promise_ticks,
+        };
+        let Evidence { coded_pages, pool_faults, wants } = &mut self.evidence;
+        for evidence in [coded_pages, pool_faults, wants] {
+            *evidence /= EVIDENCE_PART;
+        }
+    }
+
+    fn judge(&mut self, spared_ticks: u64, taken_ticks: u64, store_fault_ticks: u64) {
+        let regret_ticks = self.surplus_pages * store_fault_ticks / REGRET_PART;
+        let pays = match self.is_dense {
+            true => {
+                self.lost_ticks = (self.lost_ticks + taken_ticks).saturating_sub(spared_ticks);
+                self.lost_ticks <= regret_ticks
+            }
+            false => spared_ticks > taken_ticks * MARGIN_TIMES,
+        };
+        self.is_dense = pays && !self.tried.is_in_vain();
+        if !self.is_dense {
+            self.lost_ticks = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tried::Made;
+
+    /// Pages of 2000 bytes that the denser codec halves, by ten times the time.
+    const TRIED: Tried = Tried {
+        pages: 16,
+        fast: Made { bytes: 32_000, coding_ticks: 32_000, decoding_ticks: 0 },
+        dense: Made { bytes: 16_000, coding_ticks: 320_000, decoding_ticks: 0 },
+    };
+    /// Coding a page takes 18,000 ticks more.
+    const CHEAP: Prices = Prices { pool_fault_ticks: 10_000, store_fault_ticks: 100_000 };
+    const DEAR: Prices = Prices { pool_fault_ticks: 10_000, store_fault_ticks: 10_000_000 };
+    /// Departures after which pages leave the pool.
+    const AGE: Option<u64> = Some(1000);
+
+    /// A term of 500 departures and as many faults, of which so many read the store for a page that
+    /// left `distance` departures ago.
+    fn term(density: &mut DensePool, reads: u64, distance: u64, prices: &Prices) {
+        density.coded(500, Tried::default());
+        (0..500 - reads).for_each(|_| density.pool_fault(Some(10)));
+        (0..reads).for_each(|_| density.store_fault(Some(distance), AGE));
+        density.decide(prices, None, 1);
+    }
+
+    fn known() -> DensePool {
+        let mut density = DensePool::default();
+        density.coded(0, TRIED);
+        density
+    }
+
+    fn dense() -> DensePool {
+        let mut density = known();
+        term(&mut density, 50, 1500, &DEAR);
+        assert!(density.is_dense());
+        density.set_surplus(density.surplus_pages(400), Some(600));
+        density
+    }
+
+    #[test]
+    fn nothing_is_tried_while_reads_take_a_small_part_of_the_time() {
+        let mut density = DensePool::default();
+        term(&mut density, 10, 1500, &CHEAP);
+        assert!(!density.tries());
+        term(&mut density, 10, 1500, &DEAR);
+        assert!(density.tries() && !density.is_dense());
+        // Of twice the pages none of these would have been there.
+        let mut density = DensePool::default();
+        term(&mut density, 100, 2000, &DEAR);
+        assert!(!density.tries());
+    }
+
+    #[test]
+    fn it_begins_where_it_spares_twice_what_it_takes() {
+        // 500 pages and 490 faults of half as much: 13.4 million ticks.
+        for (reads, distance, prices, is_dense) in [
+            (2, 1500, DEAR, false),
+            (10, 1500, CHEAP, false),
+            (10, 1500, DEAR, true),
+            (10, 1999, DEAR, true),
+            (10, 2000, DEAR, false),
+        ] {
+            let mut density = known();
+            term(&mut density, reads, distance, &prices);
+            assert_eq!(density.is_dense(), is_dense, "{reads} reads at {distance}");
+        }
+    }
+
+    #[test]
+    fn it_does_not_begin_where_resident_memory_could_do_with_less() {
+        let mut density = known();
+        density.coded(500, Tried::default());
+        (0..50).for_each(|_| density.store_fault(Some(1500), AGE));
+        let mut other = density;
+        density.decide(&DEAR, Some(1_000_000), 1);
+        other.decide(&DEAR, Some(100_000_000), 1);
+        assert_eq!((density.is_dense(), other.is_dense()), (false, true));
+    }
+
+    #[test]
+    fn it_stays_while_the_fast_codec_would_have_let_go_what_is_wanted() {
+        let mut density = dense();
+        assert_eq!(density.gain_bytes(1000), 1000);
+        for _ in 0..100 {
+            density.coded(500, Tried::default());
+            (0..10).for_each(|_| density.pool_fault(Some(700)));
+            density.decide(&DEAR, None, 1);
+            assert!(density.is_dense());
+        }
+    }
+
+    #[test]
+    fn it_is_given_up_when_it_took_what_its_end_may_cost() {
+        let mut density = dense();
+        let mut terms = 0;
+        while density.is_dense() {
+            density.coded(500, Tried::default());
+            (0..10).for_each(|_| density.pool_fault(Some(500)));
+            density.decide(&DEAR, None, 1);
+            terms += 1;
+        }
+        // Half of 200 reads of 10 ms, by 18 ms a term, which first comes to twice that.
+        assert!((25..=60).contains(&terms), "{terms}");
+    }
+
+    #[test]
+    fn it_is_not_taken_where_pages_become_no_shorter() {
+        let mut density = DensePool::default();
+        density.coded(0, Tried { dense: Made { bytes: 30_000, ..TRIED.dense }, ..TRIED });
+        term(&mut density, 100, 1010, &DEAR);
+        assert!(!density.is_dense() && !density.tries());
+    }
+}
