@@ -12,6 +12,7 @@ pub mod packages;
 pub mod places;
 pub mod setup;
 pub mod stats;
+pub mod text;
 pub mod victims;
 
 pub use job::{Ending, Job, Managed, Outcome, compare};

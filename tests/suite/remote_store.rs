@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zpager_tests::job::{self, finish, wait};
 use zpager_tests::stats::StoreStats;
-use zpager_tests::{Ending, Job, Outcome, Stats, places, victims};
+use zpager_tests::{Ending, Job, Outcome, Stats, places, text, victims};
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -399,30 +399,6 @@ fn slow_door(server: u16, delay: Duration) -> u16 {
     port
 }
 
-/// Lines of made-up words and a number, which compress as text does.
-fn lines_of_words(lines: usize) -> Vec<u8> {
-    const SYLLABLES: [&str; 16] = [
-        "ka", "ri", "ven", "tor", "el", "mo", "sha", "lin", "du", "par", "os", "qui", "hem", "a",
-        "ter", "yo",
-    ];
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut draw = |count: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as usize % count
-    };
-    let mut text = Vec::new();
-    for _ in 0..lines {
-        for _ in 0..3 + draw(6) {
-            let word: String = (0..1 + draw(4)).map(|_| SYLLABLES[draw(16)]).collect();
-            write!(text, "{word} ").expect("in memory");
-        }
-        writeln!(text, "{}", draw(1_000_000)).expect("in memory");
-    }
-    text
-}
-
 /// Where a read takes 20 ms the pool takes what holds all of the program, in place of the fastest codec.
 #[test]
 fn behind_a_slow_server_the_pool_takes_a_denser_codec() {
@@ -430,7 +406,7 @@ fn behind_a_slow_server_the_pool_takes_a_denser_codec() {
     let Some(_server) = Server::start(Listens::Port(port), &[]) else { return };
     let directory = places::scratch();
     let [lines, stats] = ["lines", "stats"].map(|name| directory.path().join(name));
-    fs::write(&lines, lines_of_words(200_000)).expect("the lines");
+    fs::write(&lines, text::lines(200_000)).expect("the lines");
     let sort = ["/usr/bin/sort", "--parallel=1", "--buffer-size=300M"];
     let free = Job::new(sort[0]).arguments(&sort[1..]).argument(&lines).free().expect_success();
     let door = slow_door(port, Duration::from_millis(20));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use zpager_tests::job::finish;
 use zpager_tests::setup::MIB;
 use zpager_tests::{Ending, Job, Managed, Outcome, Setup, Start, Stats, Store, compare};
-use zpager_tests::{places, victims};
+use zpager_tests::{places, text, victims};
 
 /// The least that a write to the store may be on average.
 const LEAST_WRITE_BYTES: u64 = 128 << 10;
@@ -452,6 +452,21 @@ fn without_a_store_a_budget_that_cannot_be_held_is_told() {
     let (outcome, stats) = warned(command, directory, "zpager run --store none".into());
     assert_eq!(stats.store.written_bytes, 0, "{stats:?}");
     expect_told_once(&outcome, &["budget"]);
+}
+
+/// Text of which the fastest codec leaves more than the budget.
+#[test]
+fn without_a_store_the_pool_takes_a_denser_codec() {
+    let lines = places::scratch();
+    let file = lines.path().join("lines");
+    fs::write(&file, text::lines(200_000)).expect("the lines");
+    let job =
+        Job::new("/usr/bin/sort").arguments(["--parallel=1", "--buffer-size=300M"]).argument(&file);
+    let setup = Setup::of_mib(8).store(Store::None);
+    let managed = compare(&job, &setup);
+    let stats = &managed.stats;
+    assert!(stats.dense_pages > stats.swapped_out_pages / 2, "{stats:?}");
+    assert!(stats.peak_bytes < stats.budget_bytes + (1 << 20), "{stats:?}");
 }
 
 #[test]

@@ -9,6 +9,9 @@
 //!
 //! Nor is it taken, or kept, where the same room would cost less if resident memory gave it up.
 //!
+//! Without a store nothing can be read, and what leaves resident memory stays: the denser codec is taken
+//! when little more can leave, as the budget is not held otherwise.
+//!
 //! How much shorter pages become, and what that takes, is known from one page in [`TRY_PAGES`], of which
 //! both codecs make bytes. That is done where it could pay: where reads of which a pool of twice as many
 //! pages would have spared some take their part of the time of all faults.
@@ -19,6 +22,7 @@
 //! Bad case: a program just above the memory in which the fast codec holds all of it, whose pages once were
 //! read from the store: it is given up only after it has cost as much as many reads.
 
+use crate::shares::Shares;
 use crate::split::Prices;
 use crate::tried::Tried;
 
@@ -38,6 +42,10 @@ const MARGIN_TIMES: u64 = 2;
 /// It is given up when it has taken more than it has spared by what reading this part of the pages would
 /// cost that leave the pool then: what is not wanted now may be wanted later, all at once.
 const REGRET_PART: u64 = 2;
+/// Without a store it is taken when less than this part of the memory is resident, and kept until with the fast
+/// codec more than that other part would be.
+const SHORT_PART: usize = 8;
+const ROOMY_PART: usize = 4;
 /// Part of the evidence that is left after a decision.
 const EVIDENCE_PART: u64 = 2;
 
@@ -146,6 +154,16 @@ impl DensePool {
         for evidence in [coded_pages, pool_faults, wants] {
             *evidence /= EVIDENCE_PART;
         }
+    }
+
+    /// Decides anew where there is no store.
+    pub fn decide_alone(&mut self, shares: &Shares) {
+        let gain_bytes = if self.is_dense { self.gain_bytes(shares.pool_bytes) } else { 0 };
+        let resident_bytes = shares.resident_bytes.saturating_sub(gain_bytes);
+        let part = if self.is_dense { ROOMY_PART } else { SHORT_PART };
+        let is_short = resident_bytes < (shares.resident_bytes + shares.pool_bytes) / part;
+        self.tries = is_short;
+        self.is_dense = is_short && !self.tried.is_in_vain();
     }
 
     fn judge(&mut self, spared_ticks: u64, taken_ticks: u64, store_fault_ticks: u64) {
@@ -268,6 +286,26 @@ mod tests {
         }
         // Half of 200 reads of 10 ms, by 18 ms a term, which first comes to twice that.
         assert!((25..=60).contains(&terms), "{terms}");
+    }
+
+    #[test]
+    fn without_a_store_it_is_taken_while_little_is_resident() {
+        let mut density = known();
+        for (resident_bytes, is_dense) in [
+            (13_000, false),
+            (12_000, true),
+            // With the fast codec so much less of the hundred thousand would be resident.
+            (59_000, true),
+            (64_000, false),
+        ] {
+            let shares = Shares {
+                resident_bytes,
+                pool_bytes: 100_000 - resident_bytes,
+                ..Shares::default()
+            };
+            density.decide_alone(&shares);
+            assert_eq!(density.is_dense(), is_dense, "{resident_bytes}");
+        }
     }
 
     #[test]

@@ -38,13 +38,10 @@ pub struct Condensed {
 }
 
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
-    /// Has the pool take pages by `codec`, too, where [`Cache::choose_density`] says so; not without a store,
-    /// or with another codec for what leaves for it. `source` is as in [`Cache::new`], `ticks` the time.
+    /// Has the pool take pages by `codec`, too, where [`Cache::choose_density`] says so; not with another
+    /// codec for what leaves for the store. `source` is as in [`Cache::new`], `ticks` the time.
     /// `None` when `source` has no room, and nothing has changed.
     pub fn condense(&mut self, source: M, codec: CodecId, ticks: fn() -> u64) -> Option<()> {
-        if self.store.is_none() {
-            return Some(());
-        }
         if self.recoder.is_none() {
             self.recoder = Some(Recoder::idle(&source, codec, ticks)?);
         }

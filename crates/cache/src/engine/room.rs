@@ -68,9 +68,13 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         let (Some(density), Size::Split(split)) = (&mut self.density, &self.size) else { return };
         let condensed = self.cache.take_condensed();
         density.coded(condensed.pages, condensed.tried);
-        let gain_bytes = density.gain_bytes(shares.pool_bytes.saturating_sub(shares.raw_bytes));
-        let instead_ticks = split.resident_worth_ticks(shares, gain_bytes);
-        density.decide(&split.prices(), instead_ticks, self.sampler.rate());
+        if shares.has_store {
+            let gain_bytes = density.gain_bytes(shares.pool_bytes.saturating_sub(shares.raw_bytes));
+            let instead_ticks = split.resident_worth_ticks(shares, gain_bytes);
+            density.decide(&split.prices(), instead_ticks, self.sampler.rate());
+        } else {
+            density.decide_alone(shares);
+        }
         self.cache.choose_density(density.is_dense(), density.tries());
         let surplus = density.surplus_pages(self.cache.ordered_pages());
         let mut oldest = self.cache.oldest_but(surplus).take(OLDEST_MAX);
