@@ -9,7 +9,7 @@ import threading
 from . import inputs
 
 MIB = 1 << 20
-# The papers' designs take these.
+# The designs take these.
 CODECS = "lzo,wkdm,wk4x4,word,zstd"
 DISK = "hdd"
 # Nobody waits longer for one program.

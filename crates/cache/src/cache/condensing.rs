@@ -10,7 +10,7 @@ use zpager_policy::{Made, TRY_PAGES, Tried};
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::Blocks;
 
-use super::recoding::{Recoder, parts};
+use super::recoding::Recoder;
 use super::{Cache, bytes_mut};
 use crate::coder::Coder;
 use crate::coding::Coding;
@@ -93,7 +93,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.try_both(page, scratch);
         let (coding, scratch) = match (&mut self.condensing, &mut self.recoder) {
             (Some(condensing), Some(recoder)) if condensing.is_dense => {
-                (&mut condensing.coding, recoder.scratch())
+                (&mut condensing.coding, recoder.parts().1)
             }
             _ => (&mut self.coding, scratch),
         };
@@ -112,9 +112,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             return;
         }
         condensing.untried = 0;
-        let dense_scratch = recoder.scratch();
-        // SAFETY: the space is this cache's alone, and nobody else uses it meanwhile.
-        let (output, _) = unsafe { parts(&recoder.space) };
+        let (output, dense_scratch) = recoder.parts();
         let mut made = |codec, scratch: &mut [u8]| {
             let began = (recoder.ticks)();
             let len = C::compress(codec, page, output, scratch);

@@ -32,7 +32,7 @@ const SCARCE_PART: u64 = 8;
 pub(super) struct Recoder<S> {
     pub(super) codec: CodecId,
     /// A page for what the codec writes, then its scratch.
-    pub(super) space: S,
+    space: S,
     /// Whether pages that leave are compressed once more at all.
     recodes: bool,
     /// Decides where the user has not.
@@ -90,11 +90,12 @@ impl<S: Space> Recoder<S> {
         Some(Recoder { codec, space, recodes: false, rule: None, ticks, is_held: false })
     }
 
-    /// The codec's scratch, which the caller is about to use.
-    pub(super) fn scratch(&mut self) -> &'static mut [u8] {
+    /// The page that the codec writes to, and its scratch, which the caller is about to use.
+    pub(super) fn parts(&mut self) -> (&'static mut [u8], &'static mut [u8]) {
         self.is_held = true;
-        // SAFETY: the space is this cache's alone, and each caller uses it for itself.
-        unsafe { parts(&self.space) }.1
+        // SAFETY: the space is this cache's alone, and what is written there is used before the
+        // next call.
+        unsafe { parts(&self.space) }
     }
 
     /// RAM that it takes once it was used.
@@ -133,10 +134,7 @@ impl<S: Space> Recoder<S> {
         bytes: usize,
         page: &Page,
     ) -> Option<&'static [u8]> {
-        self.is_held = true;
-        // SAFETY: the space is this cache's alone, and what is written there is used before the
-        // next call.
-        let (output, scratch) = unsafe { parts(&self.space) };
+        let (output, scratch) = self.parts();
         let output = &mut output[..bytes - bytes.div_ceil(GAIN_PART)];
         let len = C::recompress(self.codec, page, output, scratch);
         if let Some(rule) = &mut self.rule {
@@ -156,7 +154,7 @@ impl<S: Space> Recoder<S> {
 ///
 /// # Safety
 /// As [`bytes_mut`].
-pub(super) unsafe fn parts<'a>(space: &impl Space) -> (&'a mut [u8], &'a mut [u8]) {
+unsafe fn parts<'a>(space: &impl Space) -> (&'a mut [u8], &'a mut [u8]) {
     // SAFETY: the caller's promise.
     unsafe { bytes_mut(space, space.bytes()) }.split_at_mut(PAGE_BYTES)
 }
@@ -226,7 +224,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// The scratch for what `codec` made.
     pub(super) fn scratch_of(&mut self, codec: CodecId) -> &'static mut [u8] {
         match &mut self.recoder {
-            Some(recoder) if recoder.codec == codec => recoder.scratch(),
+            Some(recoder) if recoder.codec == codec => recoder.parts().1,
             _ => {
                 self.has_coded = true;
                 // SAFETY: the scratch is this cache's alone, and each caller uses it for itself.
