@@ -10,18 +10,9 @@
 
 use zpager_cache::{Coding, Seen};
 use zpager_codec::{CodecId, PAGE_BYTES, Page};
-use zpager_policy::{TRY_EVERY, Tried};
+use zpager_policy::{Choice, TRY_EVERY, Trials, Tried};
 
 use crate::encoder::Encoder;
-
-/// What is wanted of it at present.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Choice {
-    /// It makes bytes of blocks.
-    pub(crate) is_dense: bool,
-    /// Both codecs are tried with some blocks.
-    pub(crate) tries: bool,
-}
 
 /// The codec, and what it works in.
 pub(crate) struct Dense {
@@ -29,8 +20,7 @@ pub(crate) struct Dense {
     pub(crate) choice: Choice,
     /// What is made of a block apart from those of the piece, and a block that is made of that.
     spare: Box<[Page; 2]>,
-    /// Blocks since both codecs were tried with one.
-    untried: u32,
+    trials: Trials,
     tried: Tried,
 }
 
@@ -41,7 +31,7 @@ impl Dense {
             encoder: Encoder::new(coding.with_codec(codec)),
             choice: Choice::default(),
             spare: Box::new([Page::ZERO; 2]),
-            untried: 0,
+            trials: Trials::default(),
             tried: Tried::default(),
         }
     }
@@ -74,11 +64,9 @@ impl Dense {
 
     /// Tries both codecs with a block if it is time to; `fast` is the design's own.
     pub(crate) fn try_both(&mut self, page: &Page, fast: &mut Encoder) {
-        self.untried += 1;
-        if !self.choice.tries || self.untried < TRY_EVERY {
+        if !self.trials.is_next(self.choice, TRY_EVERY) {
             return;
         }
-        self.untried = 0;
         let fast = fast.measure(page, &mut self.spare);
         let dense = self.encoder.measure(page, &mut self.spare);
         self.tried.add(Tried { pages: 1, fast, dense });

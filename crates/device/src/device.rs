@@ -37,7 +37,6 @@ use zpager_policy::{Density, Design, Holding, SLOTS, Sample, Sampler, Settings};
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 
-use crate::dense::Choice;
 use crate::free_memory::FreeMemory;
 use crate::nbd::BUFFERS_BYTES;
 use crate::shortage::{Room, Shortage};
@@ -229,7 +228,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         }
         shared.give_up();
         let mut worker = Worker::new(self.coding, shared.dense_codec);
-        worker.choose(shared.choice());
+        worker.choose(shared.density.choice());
         Some(worker)
     }
 
@@ -258,7 +257,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
                 self.even(&shared);
             }
             shared.look_at_density();
-            worker.choose(shared.choice());
+            worker.choose(shared.density.choice());
         }
         for at in 0..count {
             if worker.decode(at).is_err() {
@@ -306,7 +305,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         shared.watch();
         shared.density.coded(count, worker.take_tried());
         shared.look_at_density();
-        worker.choose(shared.choice());
+        worker.choose(shared.density.choice());
         if shared.taken_bytes() > taken_bytes && outcome.is_ok() {
             shared.slow(worker);
         }
@@ -439,7 +438,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             same_filled_blocks: shared.blocks.saturating_sub(pooled_pages + spilled_pages),
             has_store: shared.store_bytes > 0,
             compresses_clean: false,
-            is_dense: shared.density.is_dense(),
+            is_dense: shared.density.choice().is_dense,
             free_bytes: shared.room().left_bytes,
             is_short: shared.shortage.is_short,
             connections: shared.connections as u64,
@@ -631,11 +630,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             let holding = self.holding();
             self.density.look(&holding);
         }
-    }
-
-    /// What a worker is to do with the denser codec, until it is told anew with its next request.
-    fn choice(&self) -> Choice {
-        Choice { is_dense: self.density.is_dense(), tries: self.density.is_tight() }
     }
 
     fn room(&self) -> Room {

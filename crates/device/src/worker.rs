@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use zpager_cache::{Codecs, Coder, Coding, Content, Seen};
 use zpager_codec::{CodecId, Corrupt, PAGE_BYTES, Page};
-use zpager_policy::Tried;
+use zpager_policy::{Choice, Tried};
 
-use crate::dense::{Choice, Dense};
+use crate::dense::Dense;
 use crate::encoder::Encoder;
 
 /// Blocks that are moved at a time.

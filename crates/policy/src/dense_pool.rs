@@ -24,7 +24,7 @@
 
 use crate::shares::Shares;
 use crate::split::Prices;
-use crate::tried::Tried;
+use crate::tried::{Choice, Tried};
 
 /// Of one page in so many both codecs make bytes, while that could pay.
 pub const TRY_PAGES: u32 = 128;
@@ -63,8 +63,7 @@ struct Evidence {
 /// Decides it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DensePool {
-    is_dense: bool,
-    tries: bool,
+    choice: Choice,
     tried: Tried,
     evidence: Evidence,
     /// Departures after which pages would leave the pool with the fast codec, where that is known.
@@ -76,14 +75,9 @@ pub struct DensePool {
 }
 
 impl DensePool {
-    /// Whether the denser codec is to make bytes of pages.
-    pub fn is_dense(&self) -> bool {
-        self.is_dense
-    }
-
-    /// Whether both are to be tried with some.
-    pub fn tries(&self) -> bool {
-        self.tries
+    /// What is wanted of the denser codec.
+    pub fn choice(&self) -> Choice {
+        self.choice
     }
 
     /// Notes that bytes were made of so many pages, and with which of them both codecs were tried.
@@ -107,7 +101,7 @@ impl DensePool {
     pub fn pool_fault(&mut self, distance: Option<u64>) {
         self.evidence.pool_faults += 1;
         let is_spared = distance.zip(self.fast_age).is_some_and(|(distance, age)| distance >= age);
-        self.evidence.wants += u64::from(self.is_dense && is_spared);
+        self.evidence.wants += u64::from(self.choice.is_dense && is_spared);
     }
 
     /// Notes a fault for which the store was read, of such a page; pages leave the pool after `age`.
@@ -117,13 +111,13 @@ impl DensePool {
             false => age * GUESS_PART,
         });
         let would_spare = distance.zip(dense_age).is_some_and(|(distance, age)| distance < age);
-        self.evidence.wants += u64::from(!self.is_dense && would_spare);
+        self.evidence.wants += u64::from(!self.choice.is_dense && would_spare);
     }
 
     /// Of so many compressed bytes in the pool those that the denser codec spares, or would spare.
     pub fn gain_bytes(&self, bytes: usize) -> usize {
         let bytes = bytes as u64;
-        let gain_bytes = match self.is_dense {
+        let gain_bytes = match self.choice.is_dense {
             true => self.tried.as_fast(bytes).saturating_sub(bytes),
             false => bytes.saturating_sub(self.tried.as_dense(bytes)),
         };
@@ -141,12 +135,12 @@ impl DensePool {
             None => rate * reads_ticks,
         };
         let promise_ticks = pool_faults * prices.pool_fault_ticks / PROMISE_PART;
-        self.tries = match self.tried.is_known() {
+        self.choice.tries = match self.tried.is_known() {
             true => {
                 let coded = coded_pages + pool_faults / DECODING_PART;
                 let taken_ticks = coded * self.tried.more_coding_ticks();
                 self.judge(spared_ticks, taken_ticks, prices.store_fault_ticks);
-                self.is_dense
+                self.choice.is_dense
             }
             false => rate * reads_ticks > promise_ticks,
         };
@@ -158,25 +152,25 @@ impl DensePool {
 
     /// Decides anew where there is no store.
     pub fn decide_alone(&mut self, shares: &Shares) {
-        let gain_bytes = if self.is_dense { self.gain_bytes(shares.pool_bytes) } else { 0 };
+        let gain_bytes = if self.choice.is_dense { self.gain_bytes(shares.pool_bytes) } else { 0 };
         let resident_bytes = shares.resident_bytes.saturating_sub(gain_bytes);
-        let part = if self.is_dense { ROOMY_PART } else { SHORT_PART };
+        let part = if self.choice.is_dense { ROOMY_PART } else { SHORT_PART };
         let is_short = resident_bytes < (shares.resident_bytes + shares.pool_bytes) / part;
-        self.tries = is_short;
-        self.is_dense = is_short && !self.tried.is_in_vain();
+        self.choice.tries = is_short;
+        self.choice.is_dense = is_short && !self.tried.is_in_vain();
     }
 
     fn judge(&mut self, spared_ticks: u64, taken_ticks: u64, store_fault_ticks: u64) {
         let regret_ticks = self.surplus_pages * store_fault_ticks / REGRET_PART;
-        let pays = match self.is_dense {
+        let pays = match self.choice.is_dense {
             true => {
                 self.lost_ticks = (self.lost_ticks + taken_ticks).saturating_sub(spared_ticks);
                 self.lost_ticks <= regret_ticks
             }
             false => spared_ticks > taken_ticks * MARGIN_TIMES,
         };
-        self.is_dense = pays && !self.tried.is_in_vain();
-        if !self.is_dense {
+        self.choice.is_dense = pays && !self.tried.is_in_vain();
+        if !self.choice.is_dense {
             self.lost_ticks = 0;
         }
     }
@@ -217,7 +211,7 @@ mod tests {
     fn dense() -> DensePool {
         let mut density = known();
         term(&mut density, 50, 1500, &DEAR);
-        assert!(density.is_dense());
+        assert!(density.choice().is_dense);
         density.set_surplus(density.surplus_pages(400), Some(600));
         density
     }
@@ -226,13 +220,13 @@ mod tests {
     fn nothing_is_tried_while_reads_take_a_small_part_of_the_time() {
         let mut density = DensePool::default();
         term(&mut density, 10, 1500, &CHEAP);
-        assert!(!density.tries());
+        assert!(!density.choice().tries);
         term(&mut density, 10, 1500, &DEAR);
-        assert!(density.tries() && !density.is_dense());
+        assert!(density.choice().tries && !density.choice().is_dense);
         // Of twice the pages none of these would have been there.
         let mut density = DensePool::default();
         term(&mut density, 100, 2000, &DEAR);
-        assert!(!density.tries());
+        assert!(!density.choice().tries);
     }
 
     #[test]
@@ -247,7 +241,7 @@ mod tests {
         ] {
             let mut density = known();
             term(&mut density, reads, distance, &prices);
-            assert_eq!(density.is_dense(), is_dense, "{reads} reads at {distance}");
+            assert_eq!(density.choice().is_dense, is_dense, "{reads} reads at {distance}");
         }
     }
 
@@ -259,7 +253,7 @@ mod tests {
         let mut other = density;
         density.decide(&DEAR, Some(1_000_000), 1);
         other.decide(&DEAR, Some(100_000_000), 1);
-        assert_eq!((density.is_dense(), other.is_dense()), (false, true));
+        assert_eq!((density.choice().is_dense, other.choice().is_dense), (false, true));
     }
 
     #[test]
@@ -270,7 +264,7 @@ mod tests {
             density.coded(500, Tried::default());
             (0..10).for_each(|_| density.pool_fault(Some(700)));
             density.decide(&DEAR, None, 1);
-            assert!(density.is_dense());
+            assert!(density.choice().is_dense);
         }
     }
 
@@ -278,7 +272,7 @@ mod tests {
     fn it_is_given_up_when_it_took_what_its_end_may_cost() {
         let mut density = dense();
         let mut terms = 0;
-        while density.is_dense() {
+        while density.choice().is_dense {
             density.coded(500, Tried::default());
             (0..10).for_each(|_| density.pool_fault(Some(500)));
             density.decide(&DEAR, None, 1);
@@ -304,7 +298,7 @@ mod tests {
                 ..Shares::default()
             };
             density.decide_alone(&shares);
-            assert_eq!(density.is_dense(), is_dense, "{resident_bytes}");
+            assert_eq!(density.choice().is_dense, is_dense, "{resident_bytes}");
         }
     }
 
@@ -313,6 +307,6 @@ mod tests {
         let mut density = DensePool::default();
         density.coded(0, Tried { dense: Made { bytes: 30_000, ..TRIED.dense }, ..TRIED });
         term(&mut density, 100, 1010, &DEAR);
-        assert!(!density.is_dense() && !density.tries());
+        assert!(!density.choice().is_dense && !density.choice().tries);
     }
 }

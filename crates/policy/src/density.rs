@@ -19,7 +19,7 @@
 
 use zpager_codec::CodecId;
 
-use crate::tried::Tried;
+use crate::tried::{Choice, Tried};
 
 /// The denser codec.
 pub const DENSE_CODEC: CodecId = CodecId::Zstd;
@@ -83,12 +83,12 @@ impl Term {
 }
 
 impl Density {
-    /// Whether the denser codec is to make bytes of blocks.
-    pub fn is_dense(&self) -> bool {
-        self.is_dense
+    /// What is wanted of the denser codec.
+    pub fn choice(&self) -> Choice {
+        Choice { is_dense: self.is_dense, tries: self.is_tight }
     }
 
-    /// Whether both are to be tried with some, and waiting for the store is to be told.
+    /// Whether waiting for the store is to be told.
     pub fn is_tight(&self) -> bool {
         self.is_tight
     }
@@ -206,7 +206,7 @@ mod tests {
         let mut density = Density::default();
         density.coded(0, TRIED);
         density.look(&holding(100, 400));
-        assert!(density.is_dense());
+        assert!(density.choice().is_dense);
         density
     }
 
@@ -224,30 +224,34 @@ mod tests {
             (10, 0, false),
         ] {
             density.look(&holding(percent, spilled_blocks));
-            assert_eq!(density.is_dense(), is_dense, "{percent} %, {spilled_blocks} spilled");
+            assert_eq!(
+                density.choice().is_dense,
+                is_dense,
+                "{percent} %, {spilled_blocks} spilled"
+            );
         }
         // What is half as long now would be as long as before.
         let mut density = full();
         density.look(&holding(26, 0));
-        assert!(density.is_dense());
+        assert!(density.choice().is_dense);
         density.look(&holding(24, 0));
-        assert!(!density.is_dense());
+        assert!(!density.choice().is_dense);
     }
 
     #[test]
     fn it_stays_while_it_spares_more_than_it_takes() {
         let mut density = full();
         (0..100).for_each(|_| term_of(&mut density, 1_000_000, &holding(100, 400)));
-        assert!(density.is_dense());
+        assert!(density.choice().is_dense);
         for turn in 1..=LOSSES_MAX {
             term_of(&mut density, 0, &holding(100, 400));
-            assert_eq!(density.is_dense(), turn < LOSSES_MAX);
+            assert_eq!(density.choice().is_dense, turn < LOSSES_MAX);
         }
         // A block takes 18 us more on its way out and 9 on its way back; half as many would leave.
         term_of(&mut density, 60_000, &holding(100, 400));
-        assert!(!density.is_dense());
+        assert!(!density.choice().is_dense);
         term_of(&mut density, 70_000, &holding(100, 400));
-        assert!(density.is_dense());
+        assert!(density.choice().is_dense);
     }
 
     #[test]
@@ -256,7 +260,7 @@ mod tests {
         for turn in 1..=LOSSES_MAX {
             density.coded(TERM_MIN, Tried::default());
             density.look(&holding(20, 400));
-            assert_eq!(density.is_dense(), turn < LOSSES_MAX);
+            assert_eq!(density.choice().is_dense, turn < LOSSES_MAX);
         }
     }
 
@@ -266,7 +270,7 @@ mod tests {
         let alike = Tried { dense: Made { bytes: 30_000, ..TRIED.dense }, ..TRIED };
         (0..100).for_each(|_| density.coded(0, alike));
         (0..LOSSES_MAX).for_each(|_| term_of(&mut density, 1_000_000, &holding(100, 400)));
-        assert!(!density.is_dense());
+        assert!(!density.choice().is_dense);
     }
 
     #[test]
@@ -274,6 +278,6 @@ mod tests {
         let mut density = full();
         let alone = Holding { may_spill: false, ..holding(100, 400) };
         (0..100).for_each(|_| term_of(&mut density, 0, &alone));
-        assert!(density.is_dense());
+        assert!(density.choice().is_dense);
     }
 }

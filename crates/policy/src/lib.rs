@@ -52,4 +52,4 @@ pub use shares::{Shares, Step};
 pub use size::Size;
 pub use split::{Prices, Split};
 pub use switch::{DROPPED_MAX, Evidence, Switch, TERM};
-pub use tried::{Made, Tried};
+pub use tried::{Choice, Made, Trials, Tried};

@@ -1,4 +1,5 @@
-//! What two codecs made of the same pages: a fast one, and one that leaves fewer bytes and takes more time.
+//! What two codecs made of the same pages: a fast one, and one that leaves fewer bytes and takes more time;
+//! and what is wanted of the latter.
 //!
 //! Older pages fade. Before some are known nothing is said.
 
@@ -8,6 +9,21 @@ const GAIN_PART: u64 = 8;
 /// count half.
 const TRIED_MIN: u64 = 16;
 const TRIED_MAX: u64 = 256;
+
+/// What is wanted of the denser codec at present.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// It makes bytes of pages.
+    pub is_dense: bool,
+    /// Both codecs are tried with some.
+    pub tries: bool,
+}
+
+/// Counts pages up to the next that both codecs are tried with.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Trials {
+    untried: u32,
+}
 
 /// What a codec made of the pages that both were tried with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,6 +45,18 @@ pub struct Tried {
     pub fast: Made,
     /// The denser one.
     pub dense: Made,
+}
+
+impl Trials {
+    /// Whether this page is the next: one in `every`, where that is wanted.
+    pub fn is_next(&mut self, choice: Choice, every: u32) -> bool {
+        self.untried += 1;
+        let is_next = choice.tries && self.untried >= every;
+        if is_next {
+            self.untried = 0;
+        }
+        is_next
+    }
 }
 
 impl Made {

@@ -6,7 +6,7 @@
 //! Source: [`zpager_policy::DensePool`], which decides.
 
 use zpager_codec::{CodecId, PAGE_BYTES};
-use zpager_policy::{Made, TRY_PAGES, Tried};
+use zpager_policy::{Choice, Made, TRY_PAGES, Trials, Tried};
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::Blocks;
 
@@ -20,10 +20,8 @@ use crate::coding::Coding;
 pub(super) struct Condensing {
     /// The denser codec, and how the last pages did.
     coding: Coding,
-    is_dense: bool,
-    tries: bool,
-    /// Pages since both codecs were tried with one.
-    untried: u32,
+    choice: Choice,
+    trials: Trials,
     /// Since this was asked last.
     coded: Condensed,
 }
@@ -48,9 +46,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let is_same = self.recoder.as_ref().is_some_and(|recoder| recoder.codec == codec);
         self.condensing = is_same.then(|| Condensing {
             coding: self.coding.with_codec(codec),
-            is_dense: false,
-            tries: false,
-            untried: 0,
+            choice: Choice::default(),
+            trials: Trials::default(),
             coded: Condensed::default(),
         });
         Some(())
@@ -63,16 +60,15 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Whether it makes bytes of pages at present.
     pub fn is_dense(&self) -> bool {
-        self.condensing.is_some_and(|condensing| condensing.is_dense)
+        self.condensing.is_some_and(|condensing| condensing.choice.is_dense)
     }
 
     /// Has it make bytes of pages from now on, and both codecs be tried with some, or not.
-    pub fn choose_density(&mut self, is_dense: bool, tries: bool) {
+    pub fn choose_density(&mut self, choice: Choice) {
         let Some(condensing) = &mut self.condensing else { return };
-        let was_used = condensing.is_dense || condensing.tries;
-        (condensing.is_dense, condensing.tries) = (is_dense, tries);
+        let before = core::mem::replace(&mut condensing.choice, choice);
         // The scratch is a part of a small budget.
-        if was_used && !is_dense && !tries {
+        if before != choice && choice == Choice::default() {
             self.trim_recoder(0);
         }
     }
@@ -92,7 +88,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         };
         self.try_both(page, scratch);
         let (coding, scratch) = match (&mut self.condensing, &mut self.recoder) {
-            (Some(condensing), Some(recoder)) if condensing.is_dense => {
+            (Some(condensing), Some(recoder)) if condensing.choice.is_dense => {
                 (&mut condensing.coding, recoder.parts().1)
             }
             _ => (&mut self.coding, scratch),
@@ -107,11 +103,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             return;
         };
         condensing.coded.pages += 1;
-        condensing.untried += 1;
-        if !condensing.tries || condensing.untried < TRY_PAGES {
+        if !condensing.trials.is_next(condensing.choice, TRY_PAGES) {
             return;
         }
-        condensing.untried = 0;
         let (output, dense_scratch) = recoder.parts();
         let mut made = |codec, scratch: &mut [u8]| {
             let began = (recoder.ticks)();

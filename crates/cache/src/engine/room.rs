@@ -75,7 +75,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         } else {
             density.decide_alone(shares);
         }
-        self.cache.choose_density(density.is_dense(), density.tries());
+        self.cache.choose_density(density.choice());
         let surplus = density.surplus_pages(self.cache.ordered_pages());
         let mut oldest = self.cache.oldest_but(surplus).take(OLDEST_MAX);
         density.set_surplus(surplus, oldest.find_map(|page| self.sampler.distance(page)));

@@ -19,7 +19,7 @@ use std::{ptr, vec};
 
 use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, SpillError, State, Store};
 use zpager_codec::{CodecId, Page};
-use zpager_policy::{DENSE_CODEC, Design, DesignId, Settings, StoreCodec, StoreLayout};
+use zpager_policy::{Choice, DENSE_CODEC, Design, DesignId, Settings, StoreCodec, StoreLayout};
 use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
 use zpager_store::{
     BLOCK_BYTES, Blocks, CLUSTER_BYTES, Cipher, Clusters, Errno, Faulting, KEY_BYTES, Memory,
@@ -339,7 +339,7 @@ pub(crate) enum Step {
     /// The oldest of these are in the store alone.
     Unshelve,
     /// Another codec is chosen for the pool, and both are tried with some pages, or not.
-    Condense { is_dense: bool, tries: bool },
+    Condense(Choice),
     /// All that is on its way to the store gets there.
     Flush,
     /// The running process forks; the child runs next.
@@ -368,7 +368,7 @@ impl Step {
             35..37 => Step::Write { from: at, count: few },
             37..40 => Step::SpillAhead,
             40 => Step::Unshelve,
-            41 => Step::Condense { is_dense: kind & 1 == 0, tries: kind & 2 == 0 },
+            41 => Step::Condense(Choice { is_dense: kind & 1 == 0, tries: kind & 2 == 0 }),
             _ => Step::Exit,
         }
     }
@@ -779,8 +779,8 @@ impl Model<'_> {
                 assert_eq!(process.cache.shelf_bytes() + gained_bytes, shelf_bytes);
                 assert!(gained_bytes > 0 || shelf_bytes == 0);
             }
-            Step::Condense { is_dense, tries } => {
-                process.cache.choose_density(is_dense, tries);
+            Step::Condense(choice) => {
+                process.cache.choose_density(choice);
                 let condensed = process.cache.take_condensed();
                 assert!(condensed.tried.pages <= condensed.pages);
             }
