@@ -584,6 +584,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.writer.count_page(place);
     }
 
+    /// Has a whole cluster be read as soon as reads go through the store in order, or not.
+    pub fn set_sweeping(&mut self, is_sweeping: bool) {
+        self.around_state.set_sweeping(is_sweeping);
+    }
+
     /// Whether something was written or refused since [`Cache::take_outgoing`].
     pub(crate) fn has_outgoing(&self) -> bool {
         self.refused.is_some() || self.writer.has_written()

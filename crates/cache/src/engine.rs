@@ -26,10 +26,10 @@ mod residents;
 mod room;
 
 use zpager_policy::{
-    Copies, DensePool, Design, PoolKind, Promotion, Replacement, Sampler, Size, WINDOW_MAX,
+    Copies, DensePool, Design, PoolKind, Promotion, Replacement, Sampler, Seeks, Size, WINDOW_MAX,
 };
 use zpager_pool::SpaceSource;
-use zpager_store::Blocks;
+use zpager_store::{Blocks, CLUSTER_BYTES};
 
 use crate::cache::{Cache, Placed};
 use crate::coder::{Codecs, Coder};
@@ -75,6 +75,10 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
     density: Option<DensePool>,
     copies: Copies,
     promotion: Promotion,
+    seeks: Seeks,
+    /// Whether something was written since room was there last.
+    has_written: bool,
+    budget_bytes: u64,
     /// Time that spilling has taken.
     spill_ticks: u64,
     /// Most pages that one fault brings in.
@@ -107,6 +111,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             density,
             copies: Copies::default(),
             promotion: Promotion::default(),
+            seeks: Seeks::new(CLUSTER_BYTES),
+            has_written: false,
+            budget_bytes,
             spill_ticks: 0,
             write_ahead_percent: design.write_ahead_percent,
             write_ahead_bytes: usize::MAX,

@@ -153,8 +153,8 @@ impl Process {
         let mut futile = 0;
         for _ in 0..STEPS_MAX {
             self.publish();
-            if self.room_bytes() + self.spare_bytes() as i64 >= bytes {
-                return true;
+            if self.has_room(bytes + self.engine.more_room_bytes() as i64) {
+                break;
             }
             let gave = self.give() || self.claim_all() > 0;
             futile = if gave { 0 } else { futile + 1 };
@@ -162,7 +162,13 @@ impl Process {
                 break;
             }
         }
-        false
+        self.engine.found_room();
+        self.has_room(bytes)
+    }
+
+    /// Whether there is so much, spares included.
+    fn has_room(&self, bytes: i64) -> bool {
+        self.room_bytes() + self.spare_bytes() as i64 >= bytes
     }
 
     /// As many compressed copies of a page take less than the page.

@@ -265,16 +265,18 @@ impl<'a> Compressed<'a> {
     fn make_room(&mut self, pages: usize) {
         let mut futile = 0;
         for _ in 0..STEPS_MAX {
-            if self.held_bytes() + (pages * PAGE_BYTES) as u64 <= self.budget_bytes {
-                return;
+            let wanted_bytes = pages * PAGE_BYTES + self.engine.more_room_bytes();
+            if self.held_bytes() + wanted_bytes as u64 <= self.budget_bytes {
+                break;
             }
             let [step, instead] = self.engine.steps(&self.shares());
             let gave = self.take(step) || self.take(instead);
             futile = if gave { 0 } else { futile + 1 };
             if futile == FUTILE_MAX {
-                return;
+                break;
             }
         }
+        self.engine.found_room();
     }
 
     /// Does a step; false when it gave nothing.

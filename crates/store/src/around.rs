@@ -10,6 +10,9 @@
 //! copy gives some back. A window holds a cluster in one generation, which is written once, before
 //! its first read.
 //!
+//! On a disk that takes long to begin, reading on costs next to nothing. There a cluster is read with
+//! the first read in it where that follows the last one in order, so that the disk goes on where it was.
+//!
 //! One window does for one program. Several programs, each in clusters of its own, would take it from
 //! each other; so there is one more when a cluster is wanted that was let go for another, as far as
 //! there is room.
@@ -27,6 +30,8 @@ pub const WINDOWS_MAX: usize = 8;
 const COST: u32 = 16;
 const GAIN: u32 = 4;
 const MISSED_GAIN: u32 = 1;
+/// The cost where reading on costs next to nothing.
+const COST_SWEEPING: u32 = 2;
 /// Most that is saved up.
 const CREDIT_MAX: u32 = 16 * COST;
 /// No cluster has this number.
@@ -78,6 +83,10 @@ pub struct Around {
     replaced: Recent,
     turn: u64,
     credit: u32,
+    /// The cluster that was read from last.
+    last: u32,
+    /// Whether reads that go through the disk in order read whole clusters.
+    is_sweeping: bool,
 }
 
 impl Around {
@@ -89,6 +98,8 @@ impl Around {
         replaced: Recent::NONE,
         turn: 0,
         credit: 2 * COST,
+        last: NOWHERE,
+        is_sweeping: false,
     };
 
     /// The windows' bytes are gone.
@@ -100,6 +111,23 @@ impl Around {
     /// Of the buffer so much, from its beginning on, was written to.
     pub fn used_bytes(&self) -> usize {
         self.used_windows * CLUSTER_BYTES
+    }
+
+    /// Whether the disk takes so long to begin that reading on costs next to nothing.
+    pub fn set_sweeping(&mut self, is_sweeping: bool) {
+        self.is_sweeping = is_sweeping;
+    }
+
+    /// What reading a cluster costs.
+    fn cost(&self) -> u32 {
+        if self.is_sweeping { COST_SWEEPING } else { COST }
+    }
+
+    /// Notes that a cluster is read from; whether that goes on in order.
+    fn goes_on(&mut self, cluster: u32) -> bool {
+        let ahead = cluster.wrapping_sub(self.last);
+        self.last = cluster;
+        self.is_sweeping && ahead <= 1
     }
 
     fn earn(&mut self, credit: u32) {
@@ -185,9 +213,10 @@ impl<'a, B: Blocks> ReadAround<'a, B> {
         let state = &mut *windows.state;
         let most = windows.buffer.len() / CLUSTER_BYTES;
         let was_replaced = state.replaced.take(cluster);
-        let is_near = state.missed.take(cluster) || was_replaced;
+        let goes_on = state.goes_on(cluster);
+        let is_near = state.missed.take(cluster) || was_replaced || goes_on;
         let is_inside = end <= CLUSTER_BYTES && start_bytes + end as u64 <= self.end_bytes;
-        if !(is_near && is_inside && state.credit >= COST) {
+        if !(is_near && is_inside && state.credit >= state.cost()) {
             if was_replaced {
                 // With one more window this would have been a copy.
                 state.replaced.add(cluster, most);
@@ -197,7 +226,7 @@ impl<'a, B: Blocks> ReadAround<'a, B> {
             }
             return None;
         }
-        state.credit -= COST;
+        state.credit -= state.cost();
         let bytes = (self.end_bytes - start_bytes).min(CLUSTER_BYTES as u64) as usize;
         let at = state.make_room(self.clusters, was_replaced, most);
         let begin = at * CLUSTER_BYTES;
@@ -298,6 +327,41 @@ mod tests {
             reads += transfer.reads;
         }
         assert_eq!(reads, 2);
+    }
+
+    /// Reads one record of each cluster in this order; gives the reads, and how many bytes they had.
+    fn reads_of_clusters(is_sweeping: bool, order: impl Iterator<Item = usize>) -> Transfer {
+        const CLUSTERS: usize = 40;
+        let words = words(CLUSTERS);
+        let clusters = Clusters::new(&words);
+        let memory = Memory::default();
+        let places: Vec<_> =
+            (0..CLUSTERS).map(|cluster| write_cluster(clusters, &memory, cluster as u8)).collect();
+        let store = (&memory, clusters, (CLUSTERS * CLUSTER_BYTES) as u64);
+        let (mut around, mut window) = (Around::NEW, Buffer::new(CLUSTER_BYTES));
+        around.set_sweeping(is_sweeping);
+        let mut all = Transfer::default();
+        for cluster in order {
+            let (found, Transfer { reads, bytes }) =
+                read_one(&mut around, &mut window, store, places[cluster][30]);
+            assert_eq!(usize::from(found), cluster + 30);
+            all.reads += reads;
+            all.bytes += bytes;
+        }
+        all
+    }
+
+    #[test]
+    fn a_disk_that_takes_long_to_begin_is_swept() {
+        // What was saved up lasts for so many clusters, of which nothing else is wanted.
+        let swept = reads_of_clusters(true, 0..40);
+        let credit_clusters = (2 * COST / COST_SWEEPING) as usize;
+        assert!(swept.bytes > credit_clusters * CLUSTER_BYTES, "{swept:?}");
+        assert_eq!(swept.reads, 40);
+        for (is_sweeping, order) in [(false, [0, 1, 2, 3, 4, 5]), (true, [9, 8, 6, 4, 20, 18])] {
+            let alone = reads_of_clusters(is_sweeping, order.into_iter());
+            assert_eq!(alone, Transfer { reads: 6, bytes: 6 * 2 * BLOCK_BYTES }, "{order:?}");
+        }
     }
 
     #[test]

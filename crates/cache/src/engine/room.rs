@@ -123,6 +123,22 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         }
     }
 
+    /// Notes that the room is there that was wanted, or cannot be made.
+    pub fn found_room(&mut self) {
+        self.has_written = false;
+    }
+
+    /// So much room is to be made besides what is wanted: none before something is written for it.
+    pub fn more_room_bytes(&self) -> usize {
+        if self.has_written { self.seeks.room_bytes(self.budget_bytes) } else { 0 }
+    }
+
+    fn take_outgoing(&mut self) -> Outgoing {
+        let outgoing = self.cache.take_outgoing();
+        self.has_written |= outgoing.writes > 0;
+        outgoing
+    }
+
     /// Makes room by what was written ahead, if there is some, of which nothing is counted then. Else
     /// writes compressed pages to the store, those whose turn it is, which is cleaned first if much
     /// of it holds nothing any more. The caller says afterwards how long it took: [`Self::spilled`].
@@ -162,7 +178,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             Err(SpillError::Nothing) => {}
             Err(_) => self.limit_pool(false),
         }
-        written.outgoing = self.cache.take_outgoing();
+        written.outgoing = self.take_outgoing();
         written
     }
 
@@ -177,7 +193,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         if self.cache.has_outgoing() {
             self.clean(&mut written);
         }
-        written.outgoing = self.cache.take_outgoing();
+        written.outgoing = self.take_outgoing();
         written
     }
 
@@ -190,7 +206,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Has everything that left for the store be there, before a fork or the end of the process.
     pub fn flush(&mut self) -> Written {
         let outcome = self.cache.flush().map(|()| 0);
-        Written { outcome, outgoing: self.cache.take_outgoing(), ..Written::NOTHING }
+        Written { outcome, outgoing: self.take_outgoing(), ..Written::NOTHING }
     }
 
     /// Makes room in the store; gives whether it did. A failed write pauses spilling with the same

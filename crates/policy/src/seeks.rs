@@ -1,0 +1,168 @@
+//! Whether the store's disk takes long to begin: to move an arm, or until it may, where it is held to so many
+//! operations a second.
+//!
+//! There reading a whole cluster takes hardly longer than reading a page of it, which follows from what
+//! short reads and longer ones take as the program runs. So what lies around a page is read with it as soon as reads go through the disk in
+//! order; and who has to write to make room makes more of it at once, so that the next reads are not
+//! interrupted, nor the next writes.
+//!
+//! Source: cervera (1999), 3: what is written together costs one seek; mm/readahead.c of Linux for reads in
+//! order. Costs are measured, as in [`crate::Split`].
+//!
+//! Bad for: a disk that is slow at times. It is seen after a few dozen reads.
+
+use crate::mean::Mean;
+
+/// A short read has at most so many bytes, a long one at least so many.
+const SHORT_BYTES_MAX: u64 = 32 << 10;
+const LONG_BYTES_MIN: u64 = 64 << 10;
+/// Reads of either kind before anything is known.
+const READS_MIN: u32 = 8;
+/// The disk takes long to begin where reading a cluster takes less than this, and no more where it takes more than
+/// that, in halves of what short reads take.
+const FAR_HALVES: u64 = 3;
+const NEAR_HALVES: u64 = 4;
+/// Room that is made at once, as a part of the memory, and most of it. Less than two clusters is made by one
+/// write anyway.
+const ROOM_PART: u64 = 64;
+const ROOM_BYTES_MAX: u64 = 2 << 20;
+const ROOM_CLUSTERS_MIN: u64 = 2;
+
+/// Reads of one kind.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kind {
+    reads: u32,
+    bytes: Mean,
+    ticks: Mean,
+}
+
+impl Kind {
+    fn add(&mut self, bytes: u64, ticks: u64) {
+        self.reads = self.reads.saturating_add(1);
+        self.bytes.add(bytes);
+        self.ticks.add(ticks);
+    }
+}
+
+/// What reads of the store took.
+#[derive(Debug, Clone, Copy)]
+pub struct Seeks {
+    cluster_bytes: u64,
+    short: Kind,
+    long: Kind,
+    are_dear: bool,
+}
+
+impl Seeks {
+    /// Nothing is known of the disk; a whole read has `cluster_bytes`.
+    pub fn new(cluster_bytes: usize) -> Self {
+        Seeks {
+            cluster_bytes: cluster_bytes as u64,
+            short: Kind::default(),
+            long: Kind::default(),
+            are_dear: false,
+        }
+    }
+
+    /// Notes some reads, of so many bytes together, and what they took, in the caller's unit of time.
+    pub fn read(&mut self, reads: u32, bytes: usize, ticks: u64) {
+        let reads = u64::from(reads.max(1));
+        let (bytes, ticks) = (bytes as u64 / reads, ticks / reads);
+        match bytes {
+            1..=SHORT_BYTES_MAX => self.short.add(bytes, ticks),
+            LONG_BYTES_MIN.. => self.long.add(bytes, ticks),
+            _ => return,
+        }
+        if self.short.reads.min(self.long.reads) >= READS_MIN {
+            let halves = if self.are_dear { NEAR_HALVES } else { FAR_HALVES };
+            self.are_dear = self.cluster_ticks() * 2 < self.short.ticks.0 * halves;
+        }
+    }
+
+    /// What reading a cluster takes, by what the bytes take that long reads have more than short ones.
+    fn cluster_ticks(&self) -> u64 {
+        let Seeks { short, long, .. } = self;
+        let more_ticks = long.ticks.0.saturating_sub(short.ticks.0);
+        let more_bytes = (long.bytes.0 - short.bytes.0).max(1);
+        let left_bytes = self.cluster_bytes.saturating_sub(long.bytes.0);
+        long.ticks.0 + more_ticks * left_bytes / more_bytes
+    }
+
+    /// Whether the disk is known to take long to begin.
+    pub fn are_dear(&self) -> bool {
+        self.are_dear
+    }
+
+    /// What is made room for besides what is wanted, once something has to be written for it, where
+    /// the process has `memory_bytes`.
+    pub fn room_bytes(&self, memory_bytes: u64) -> usize {
+        let bytes = (memory_bytes / ROOM_PART).min(ROOM_BYTES_MAX);
+        if self.are_dear && bytes >= ROOM_CLUSTERS_MIN * self.cluster_bytes {
+            bytes as usize
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER_BYTES: usize = 256 << 10;
+
+    /// Reads of 8 and 256 KiB in turns that take so long.
+    fn read(seeks: &mut Seeks, times: u32, short_ticks: u64, long_ticks: u64) {
+        for _ in 0..times {
+            seeks.read(1, 8 << 10, short_ticks);
+            seeks.read(1, 256 << 10, long_ticks);
+        }
+    }
+
+    #[test]
+    fn a_disk_is_known_by_what_long_reads_take_longer() {
+        let mut seeks = Seeks::new(CLUSTER_BYTES);
+        read(&mut seeks, READS_MIN - 1, 12_700, 14_100);
+        assert!(!seeks.are_dear(), "too little is known");
+        assert_eq!(seeks.room_bytes(64 << 20), 0);
+        read(&mut seeks, 1, 12_700, 14_100);
+        assert!(seeks.are_dear());
+        assert_eq!(seeks.room_bytes(64 << 20), 1 << 20);
+        assert_eq!(seeks.room_bytes(31 << 20), 0);
+        assert_eq!(seeks.room_bytes(1 << 30), ROOM_BYTES_MAX as usize);
+        let mut seeks = Seeks::new(CLUSTER_BYTES);
+        read(&mut seeks, 100, 106, 518);
+        assert!(!seeks.are_dear());
+    }
+
+    #[test]
+    fn what_a_cluster_takes_follows_from_shorter_reads() {
+        for (long_ticks, are_dear) in [(13_100, true), (230, false)] {
+            let mut seeks = Seeks::new(CLUSTER_BYTES);
+            for _ in 0..READS_MIN {
+                seeks.read(1, 16 << 10, if are_dear { 12_700 } else { 121 });
+                // Two for one fault.
+                seeks.read(2, 160 << 10, 2 * long_ticks);
+                // Pages that were in RAM, and what is neither short nor long, say nothing.
+                seeks.read(0, 0, 1);
+                seeks.read(1, 48 << 10, 1);
+            }
+            assert_eq!(seeks.are_dear(), are_dear, "{seeks:?}");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_becomes_another_is_known_anew() {
+        let mut seeks = Seeks::new(CLUSTER_BYTES);
+        read(&mut seeks, 100, 106, 518);
+        read(&mut seeks, 100, 6_600, 6_700);
+        assert!(seeks.are_dear());
+        // Between the two it stays what it was.
+        read(&mut seeks, 200, 6_600, 12_000);
+        assert!(seeks.are_dear());
+        read(&mut seeks, 200, 106, 518);
+        assert!(!seeks.are_dear());
+        read(&mut seeks, 200, 6_600, 12_000);
+        assert!(!seeks.are_dear());
+    }
+}
