@@ -11,7 +11,8 @@
 //! its first read.
 //!
 //! On a disk that takes long to begin, reading on costs next to nothing. There a cluster is read with
-//! the first read in it where that follows the last one in order, so that the disk goes on where it was.
+//! the first read in it where that goes on, in order, from one of the last few, so that the disk goes on
+//! where it was.
 //!
 //! One window does for one program. Several programs, each in clusters of its own, would take it from
 //! each other; so there is one more when a cluster is wanted that was let go for another, as far as
@@ -83,8 +84,8 @@ pub struct Around {
     replaced: Recent,
     turn: u64,
     credit: u32,
-    /// The cluster that was read from last.
-    last: u32,
+    /// Where several ways through the disk are, at the cluster that was read from last.
+    ways: Recent,
     /// Whether reads that go through the disk in order read whole clusters.
     is_sweeping: bool,
 }
@@ -98,7 +99,7 @@ impl Around {
         replaced: Recent::NONE,
         turn: 0,
         credit: 2 * COST,
-        last: NOWHERE,
+        ways: Recent::NONE,
         is_sweeping: false,
     };
 
@@ -123,11 +124,20 @@ impl Around {
         if self.is_sweeping { COST_SWEEPING } else { COST }
     }
 
-    /// Notes that a cluster is read from; whether that goes on in order.
+    /// Notes that a cluster is read from; whether a way through the disk goes on there.
     fn goes_on(&mut self, cluster: u32) -> bool {
-        let ahead = cluster.wrapping_sub(self.last);
-        self.last = cluster;
-        self.is_sweeping && ahead <= 1
+        let goes_on = |last: &u32| cluster.checked_sub(*last).is_some_and(|ahead| ahead <= 1);
+        let is_next = match self.ways.clusters.iter_mut().find(|last| goes_on(last)) {
+            Some(last) => {
+                *last = cluster;
+                true
+            }
+            None => {
+                self.ways.add(cluster, WINDOWS_MAX);
+                false
+            }
+        };
+        self.is_sweeping && is_next
     }
 
     fn earn(&mut self, credit: u32) {
@@ -358,6 +368,10 @@ mod tests {
         let credit_clusters = (2 * COST / COST_SWEEPING) as usize;
         assert!(swept.bytes > credit_clusters * CLUSTER_BYTES, "{swept:?}");
         assert_eq!(swept.reads, 40);
+        // Two ways through it, in turns, of which the second and third steps go on.
+        let two = reads_of_clusters(true, [4, 30, 5, 31, 6, 32].into_iter());
+        let bytes = 4 * CLUSTER_BYTES + 2 * 2 * BLOCK_BYTES;
+        assert_eq!(two, Transfer { reads: 6, bytes });
         for (is_sweeping, order) in [(false, [0, 1, 2, 3, 4, 5]), (true, [9, 8, 6, 4, 20, 18])] {
             let alone = reads_of_clusters(is_sweeping, order.into_iter());
             assert_eq!(alone, Transfer { reads: 6, bytes: 6 * 2 * BLOCK_BYTES }, "{order:?}");
