@@ -66,6 +66,7 @@ guest-test: build
 guest-bench: build
 	scripts/packages scripts/guest/packages
 	python3 scripts/guest $(ZPAGER) target/guest bench
+	python3 scripts/guest $(ZPAGER) target/guest bench --kernel newer
 
 install: build
 	$(MAKE) --no-print-directory install-files

@@ -2,11 +2,13 @@
 what may go wrong then.
 
 usage: python3 scripts/guest ZPAGER FOLDER
-       python3 scripts/guest ZPAGER FOLDER bench [--rows NAME,...] [--rivals NAME,...] [--minutes N]
+       python3 scripts/guest ZPAGER FOLDER bench [--kernel release|newer] [--rows NAME,...]
+                             [--rivals NAME,...] [--minutes N]
 
-It goes through what may go wrong; with `bench` it runs programs under each rival, all or those that are
-named, of which it begins none after so many minutes, and writes docs/guest.md of all that was measured
-so far. FOLDER keeps that, the kernel's package and what the guest boots.
+It goes through what may go wrong, with the release's kernel, and with a newer one where that alone has
+the ublk driver. With `bench` it runs programs under each rival, all or those that are named, of which it
+begins none after so many minutes, and writes docs/guest.md of all that was measured so far. FOLDER keeps
+that, the kernels' packages and what the guest boots.
 Where something cannot be had, or the host had no time for the guest, it prints `guest: skipped: ` and why.
 """
 
@@ -34,9 +36,9 @@ LINES_MIB = 36
 class Built:
     """What a guest boots."""
 
-    def __init__(self, folder, zpager, inputs):
+    def __init__(self, folder, zpager, inputs, kernel_package):
         self.folder = folder
-        self.kernel = kernel.fetch(folder / "kernel")
+        self.kernel = kernel_package
         self.early = image.early(folder, self.kernel)
         self.root = image.root_disk(folder, self.kernel, zpager, inputs.files)
 
@@ -51,10 +53,22 @@ def test(folder, zpager):
     inputs = programs.Inputs(folder, zpager, lines_mib=9)
     inputs.for_faults()
     named = {program.name: program for program in inputs.expect([programs.touch(40), programs.sort()])}
-    built = Built(folder, zpager, inputs)
+    built = Built(folder, zpager, inputs, kernel.fetch(folder / "kernel"))
+    go_through((*faults.CASES, ublk.ublk), built, named)
+    if not built.kernel.has(rivals.UBLK_DRIVER):
+        try:
+            newer = kernel.fetch_newer(folder / "kernel")
+        except Missing as why:
+            say(f"guest: ublk: skipped: {why}")
+            return
+        go_through([ublk.ublk], Built(folder, zpager, inputs, newer), named)
+
+
+def go_through(cases, built, named):
+    """Cases in a guest."""
     say(f"guest: {built.kernel.version}, {GUEST_MIB} MiB")
     with machine.Machine(built, GUEST_MIB) as guest:
-        for case in (*faults.CASES, ublk.ublk):
+        for case in cases:
             began = time.monotonic()
             said = case(guest, named)
             say(f"guest: {case.__name__}: ok, {time.monotonic() - began:.0f} s: {said}")
@@ -77,10 +91,11 @@ def bench(folder, zpager, given):
     inputs = programs.Inputs(folder, zpager, LINES_MIB)
     inputs.for_rows(LINES_MIB)
     inputs.expect(chosen)
-    built = Built(folder, zpager, inputs)
+    fetch = kernel.fetch_newer if given.kernel == "newer" else kernel.fetch
+    built = Built(folder, zpager, inputs, fetch(folder / "kernel"))
     results = comparison.Results(folder)
     comparison.compare(built, chosen, chosen_of("--rivals", given.rivals, rivals.NAMES), results, until, say)
-    document.write(built, all_programs, results)
+    document.write(all_programs, results)
 
 
 def main():
@@ -89,6 +104,7 @@ def main():
     parser.add_argument("zpager", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("what", nargs="?", choices=["test", "bench"], default="test")
+    parser.add_argument("--kernel", choices=["release", "newer"], default="release")
     for option in ("--rows", "--rivals"):
         parser.add_argument(option, type=lambda text: text.split(","), default=[])
     parser.add_argument("--minutes", type=float, default=60)

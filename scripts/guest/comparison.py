@@ -1,7 +1,7 @@
 """Programs under the rivals in turn, in guests, and what came out.
 
 Every result is kept in a file as it comes, so that a comparison that is cut off is not lost, and what
-was measured need not be measured again: a row is a program and a rival, and the last one counts.
+was measured need not be measured again: a row is a kernel, a program and a rival, and the last one counts.
 """
 
 import dataclasses
@@ -16,12 +16,15 @@ MIB = 1 << 20
 # How long one program may take; a rival that needs longer has hung.
 PROGRAM_SECONDS = 900
 RESULTS = "comparison.json"
+# The newer kernel takes so much less for itself, and all are to have the same.
+NEWER_LESS_MIB = 7
 
 
 @dataclasses.dataclass
 class Row:
     """What one program took under one rival."""
 
+    kernel: str
     program: str
     rival: str
     memory_kib: int
@@ -35,6 +38,11 @@ class Row:
     read_bytes: int = 0
     writes: int = 0
     written_bytes: int = 0
+
+    @property
+    def what(self):
+        """Which row it is."""
+        return self.kernel, self.program, self.rival
 
     @property
     def operations(self):
@@ -55,17 +63,21 @@ class Results:
         self.path = folder / RESULTS
         self.rows = [Row(**row) for row in json.loads(self.path.read_text())] if self.path.exists() else []
 
+    def kernels(self):
+        """Those that something was measured under, the oldest first."""
+        return sorted({row.kernel for row in self.rows}, key=lambda name: [int(part) for part in name.split(".")[:2]])
+
     def add(self, row):
         """One more, in the place of an older one of the same."""
-        self.rows = [old for old in self.rows if (old.program, old.rival) != (row.program, row.rival)]
+        self.rows = [old for old in self.rows if old.what != row.what]
         self.rows.append(row)
         arriving = self.path.with_suffix(".new")
         arriving.write_text(json.dumps([dataclasses.asdict(one) for one in self.rows], indent=1))
         arriving.rename(self.path)
 
-    def of_program(self, name):
-        """Its rows, by rival."""
-        return {row.rival: row for row in self.rows if row.program == name}
+    def of_program(self, kernel, name):
+        """Its rows under a kernel, by rival."""
+        return {row.rival: row for row in self.rows if (row.kernel, row.program) == (kernel, name)}
 
 
 def memory_kib(guest):
@@ -86,18 +98,19 @@ def measure(guest, program, rival, kib):
         output = "ok" if digest == program.digest else "WRONG"
     else:
         output = f"ended with {status}: {' '.join(errors)}".strip(": ")
-    return Row(program.name, rival.name, kib, output, seconds, waited, reads, read * SECTOR_BYTES, writes,
-               written * SECTOR_BYTES)
+    return Row(guest.kernel.version, program.name, rival.name, kib, output, seconds, waited, reads,
+               read * SECTOR_BYTES, writes, written * SECTOR_BYTES)
 
 
 def run_program(guest, program, kib, names, results, say):
     """One program under the rivals of these names."""
-    for rival in (rival for rival in rivals.all_rivals(kib) if rival.name in names):
+    for rival in (rival for rival in rivals.all_rivals(guest.kernel, kib) if rival.name in names):
         guest.must(rival.begin, rivals.SET_UP_SECONDS)
         try:
             row = measure(guest, program, rival, kib)
         except machine.NoAnswer:
-            results.add(Row(program.name, rival.name, kib, f"none in {PROGRAM_SECONDS} s"))
+            why = f"none in {PROGRAM_SECONDS} s"
+            results.add(Row(guest.kernel.version, program.name, rival.name, kib, why))
             raise
         results.add(row)
         say(row.said())
@@ -118,7 +131,8 @@ class Guests:
         """A guest of this size."""
         if self.guest is None or self.mib != mib:
             self.end()
-            self.guest, self.mib = machine.Machine(self.built, mib, machine.SLOW), mib
+            given_mib = mib - (NEWER_LESS_MIB if self.built.kernel.has(rivals.UBLK_DRIVER) else 0)
+            self.guest, self.mib = machine.Machine(self.built, given_mib, machine.SLOW), mib
         return self.guest
 
     def end(self):

@@ -1,4 +1,5 @@
-"""Debian's kernel: its package is fetched and unpacked, and never installed.
+"""Debian's kernels: that of the release and, where it lacks the ublk driver, the newer one of its backports.
+Their packages are fetched and unpacked, and never installed.
 
 What it would spend seconds on in an emulated processor is done beforehand: the kernel is decompressed,
 where it is compressed by xz, and so are the modules, whose signatures, which are those of the package,
@@ -21,9 +22,6 @@ SIGNATURE_END = b"~Module signature appended~\n"
 SIGNATURE_HEAD_BYTES = 12
 MODULES = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "nbd", *rivals.MODULES)
 
-MODULES_IF_THERE = ("ublk_drv",)
-
-
 class Kernel:
     """An unpacked kernel package."""
 
@@ -36,10 +34,14 @@ class Kernel:
         self.modules = folder / "lib/modules" / self.version
         self.paths = {path.name.partition(".")[0]: path for path in self.modules.rglob("*.ko*")}
 
+    def has(self, module):
+        """Whether it can be loaded."""
+        return module in self.paths
+
     def closure(self, names=MODULES):
         """The modules and what they depend on, each behind what it needs."""
         ordered = {}
-        for name in (name for name in names if name in self.paths):
+        for name in filter(self.has, names):
             needed = re.search(rb"\0depends=([^\0]*)\0", read(self.paths[name]))
             needed = [one for one in needed[1].decode().split(",") if one]
             ordered.update(self.closure(needed))
@@ -49,7 +51,7 @@ class Kernel:
     def copy_modules(self, root):
         """Puts the modules below `root`, where modprobe finds them."""
         folder = root / "lib/modules" / self.version
-        ordered = self.closure((*MODULES, *MODULES_IF_THERE))
+        ordered = self.closure()
         lines = []
         for name, needed in ordered.items():
             folder.mkdir(parents=True, exist_ok=True)
@@ -94,25 +96,60 @@ def output_of(*command, folder=None):
     return done.stdout
 
 
-def package_name():
+def package_name(options):
     """The package with the current kernel in it, on which the named one depends."""
-    for line in output_of("apt-cache", "depends", PACKAGE).splitlines():
+    for line in output_of("apt-cache", *options, "depends", PACKAGE).splitlines():
         if line.strip().startswith("Depends: linux-image-"):
             return line.split()[-1]
     raise Missing(f"no kernel package behind {PACKAGE}: run apt-get update")
 
 
-def fetch(folder):
-    """The kernel, from the package in `folder` if it is there already."""
-    name = package_name()
+def fetch(folder, options=()):
+    """The release's kernel, from the package in `folder` if it is there already."""
+    name = package_name(options)
     unpacked = pathlib.Path(folder) / name
     if not unpacked.is_dir():
         arriving = unpacked.with_suffix(".new")
         shutil.rmtree(arriving, ignore_errors=True)
         arriving.mkdir(parents=True)
-        output_of("apt-get", "download", name, folder=arriving)
+        output_of("apt-get", *options, "download", name, folder=arriving)
         package = next(arriving.glob("*.deb"))
         output_of("dpkg-deb", "-x", str(package), str(arriving))
         package.unlink()
         arriving.rename(unpacked)
     return Kernel(unpacked)
+
+
+def fetch_newer(folder):
+    """The kernel of the release's backports, in the same way; what is known of them is kept in `folder`, and
+    nothing of this machine is changed."""
+    folder = pathlib.Path(folder)
+    for own in ("lists/partial", "cache/archives/partial"):
+        (folder / own).mkdir(parents=True, exist_ok=True)
+    sources = folder / "backports.list"
+    sources.write_text(f"deb {archive()} {release()}-backports main\n")
+    settings = {"Dir::Etc::SourceList": sources, "Dir::Etc::SourceParts": "/dev/null",
+                "Dir::State::Lists": folder / "lists", "Dir::Cache": folder / "cache",
+                "APT::Sandbox::User": "root"}
+    options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
+    output_of("apt-get", *options, "update")
+    return fetch(folder, options)
+
+
+def release():
+    """The code name of this machine's release."""
+    said = pathlib.Path("/etc/os-release").read_text()
+    found = re.search(r"^VERSION_CODENAME=\"?(\w+)", said, re.MULTILINE)
+    if found is None:
+        raise Missing("/etc/os-release names no release, whose backports could be asked for a kernel")
+    return found[1]
+
+
+def archive():
+    """Where apt has the release from."""
+    listed = output_of("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)",
+                       "Created-By: Packages")
+    for uri, *which in map(str.split, listed.splitlines()):
+        if which == [release(), "main"]:
+            return uri
+    raise Missing(f"apt does not know {release()}: run apt-get update")

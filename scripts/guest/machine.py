@@ -89,6 +89,7 @@ class Machine:
 
     def __init__(self, built, mib, throttle=QUICK):
         self.folder = pathlib.Path(built.folder)
+        self.kernel = built.kernel
         self.log = self.folder / "console.log"
         self.buffer = b""
         disk = self.folder / "swap.raw"

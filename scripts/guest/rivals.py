@@ -4,7 +4,10 @@ Whatever a rival keeps in RAM comes out of the guest's memory, so nothing has to
 """
 
 DISK = "/dev/vdb"
-MODULES = ("zram", "lz4", "z3fold")
+UBLK_DRIVER = "ublk_drv"
+# A pool of zswap's; where there is none, one that is a part of the kernel.
+ZPOOL, ZPOOL_BUILT_IN = "z3fold", "zsmalloc"
+MODULES = ("zram", "lz4", ZPOOL, UBLK_DRIVER)
 # Of the guest's memory, for zswap's pool and for zpager: hp's best share.
 POOL_PERCENT = 25
 # The size of zram, as Debian's zram-tools has it: it takes less, as far as the data shrink.
@@ -44,8 +47,10 @@ def parameter(name, value):
     return f"echo {value} >/sys/module/zswap/parameters/{name}"
 
 
-def all_rivals(memory_kib):
-    """They, for a guest of so much memory."""
+def all_rivals(kernel, memory_kib):
+    """They, for a guest of so much memory with this kernel."""
+    zpool = ZPOOL if kernel.has(ZPOOL) else ZPOOL_BUILT_IN
+    driver, option = ("ublk", "--ublk ") if kernel.has(UBLK_DRIVER) else ("nbd", "")
     zram_kib = memory_kib * ZRAM_PERCENT // 100
     zpager_kib = memory_kib * POOL_PERCENT // 100
     zram = "/sys/block/zram0"
@@ -56,15 +61,15 @@ def all_rivals(memory_kib):
               f"echo {zram_kib}K >{zram}/disksize && mkswap /dev/zram0 >/dev/null && "
               f"swapon --discard --priority 100 /dev/zram0 && {disk_swap(0)}",
               f"swapoff /dev/zram0 && rmmod zram && {DISK_END}"),
-        Rival("zswap", f"zswap, lz4, z3fold, {POOL_PERCENT} % of the memory at most, on the disk",
-              f"modprobe z3fold; modprobe lz4; {parameter('zpool', 'z3fold')} && "
+        Rival("zswap", f"zswap, lz4, {zpool}, {POOL_PERCENT} % of the memory at most, on the disk",
+              f"modprobe {zpool}; modprobe lz4; {parameter('zpool', zpool)} && "
               f"{parameter('compressor', 'lz4')} && "
               f"{parameter('max_pool_percent', POOL_PERCENT)} && {parameter('enabled', 1)} && "
               f"{disk_swap(0)}",
               f"{DISK_END} && {parameter('enabled', 0)}"),
-        Rival("zpager", f"zpager, --memory {POOL_PERCENT} % of the memory, --memory-ahead {AHEAD_MIB}M, "
-              "the disk as its store",
-              f"zpager-swap start --size {SIZE_MIB}M --memory {zpager_kib}K --memory-ahead {AHEAD_MIB}M "
-              f"--store {DISK}",
+        Rival("zpager", f"zpager, over {driver}, --memory {POOL_PERCENT} % of the memory, --memory-ahead "
+              f"{AHEAD_MIB}M, the disk as its store",
+              f"zpager-swap start {option}--size {SIZE_MIB}M --memory {zpager_kib}K "
+              f"--memory-ahead {AHEAD_MIB}M --store {DISK}",
               f"zpager-swap stop && dd if=/dev/zero of={DISK} bs=4096 count=1 conv=fsync 2>/dev/null"),
     ]
