@@ -86,10 +86,15 @@ fn design(id: DesignId, bytes: &[u8], budget_bytes: u64) -> Outcome {
 }
 
 /// A design as it was set, with LZ4.
-fn with(mut settings: Settings, bytes: &[u8], budget_bytes: u64) -> Outcome {
+fn with(settings: Settings, bytes: &[u8], budget_bytes: u64) -> Outcome {
+    on_disk(SSD, settings, bytes, budget_bytes)
+}
+
+/// The same on a disk.
+fn on_disk(disk: Disk, mut settings: Settings, bytes: &[u8], budget_bytes: u64) -> Outcome {
     let survey = survey_of(bytes);
     settings.set(settings.design().codec_key(), CodecId::Lz4 as u64).expect("a codec");
-    let setup = Setup { budget_bytes, settings, column: 1, dense_column: None, disk: SSD };
+    let setup = Setup { budget_bytes, settings, column: 1, dense_column: None, disk };
     outcome(bytes, &survey, Compressed::new(&survey.layout, &setup).expect("memory"))
 }
 
@@ -174,6 +179,26 @@ fn what_does_not_shrink_is_written_to_the_store_once_until_it_is_changed() {
     let shrunk = compressed(&turns(|page| Write(page, 3000)), 4 * MIB);
     let codec = codec_costs(CodecId::Lz4);
     assert!(shrunk.ledger.coding_ns >= shrunk.swapped_out_pages * codec.compress_ns, "{shrunk:?}");
+}
+
+/// Two streams in turns, each of a few pages of every cluster that they come to.
+#[test]
+fn a_disk_with_an_arm_is_read_in_clusters() {
+    const PAGES: u64 = 24 << 10;
+    const STRIDE: u64 = 20;
+    let stream = |from: u64, turn: u64| (from + turn..from + PAGES / 2).step_by(STRIDE as usize);
+    let both =
+        |turn| stream(0, turn).zip(stream(PAGES / 2, turn)).flat_map(|(one, two)| [one, two]);
+    let turns = (0..STRIDE).flat_map(both);
+    let bytes = trace((0..PAGES).chain(turns).map(|page| Write(page, 4096)));
+    let [hdd, ssd] = [DISKS[0], SSD].map(|disk| {
+        let found = on_disk(disk, Settings::of(DesignId::Default), &bytes, 64 * MIB);
+        println!("on {}: {found:?}", disk.name);
+        found
+    });
+    let read_bytes = |found: &Outcome| found.store_read_bytes / found.store_reads;
+    assert!(read_bytes(&hdd) > 2 * read_bytes(&ssd));
+    assert!(hdd.store_reads * 3 < ssd.store_reads * 2);
 }
 
 #[test]
