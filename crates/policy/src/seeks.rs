@@ -2,9 +2,9 @@
 //! operations a second.
 //!
 //! There reading a whole cluster takes hardly longer than reading a page of it, which follows from what
-//! short reads and longer ones take as the program runs. So what lies around a page is read with it as soon as reads go through the disk in
-//! order; and who has to write to make room makes more of it at once, so that the next reads are not
-//! interrupted, nor the next writes.
+//! short reads and longer ones take as the program runs. So what lies around a page is read with it as soon
+//! as reads go through the disk in order; and who has to write to make room makes more of it at once, so
+//! that the next reads are not interrupted, nor the next writes.
 //!
 //! Source: cervera (1999), 3: what is written together costs one seek; mm/readahead.c of Linux for reads in
 //! order. Costs are measured, as in [`crate::Split`].
@@ -16,7 +16,7 @@ use crate::mean::Mean;
 /// A short read has at most so many bytes, a long one at least so many.
 const SHORT_BYTES_MAX: u64 = 32 << 10;
 const LONG_BYTES_MIN: u64 = 64 << 10;
-/// Reads of either kind before anything is known.
+/// Reads of each kind before anything is known.
 const READS_MIN: u32 = 8;
 /// The disk takes long to begin where reading a cluster takes less than this, and no more where it takes more than
 /// that, in halves of what short reads take.
