@@ -584,7 +584,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.writer.count_page(place);
     }
 
-    /// Has a whole cluster be read as soon as reads go through the store in order, or not.
+    /// Has a whole cluster be read with the first read in it, while that pays, or not.
     pub fn set_sweeping(&mut self, is_sweeping: bool) {
         self.around_state.set_sweeping(is_sweeping);
     }

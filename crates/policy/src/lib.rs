@@ -15,7 +15,6 @@ mod fixed;
 mod limit;
 mod lists;
 mod lru;
-mod mean;
 mod parameters;
 mod promotion;
 mod recompression;

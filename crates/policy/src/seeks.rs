@@ -2,26 +2,29 @@
 //! operations a second.
 //!
 //! There reading a whole cluster takes hardly longer than reading a page of it, which follows from what
-//! short reads and longer ones take as the program runs. So what lies around a page is read with it as soon
-//! as reads go through the disk in order; and who has to write to make room makes more of it at once, so
-//! that the next reads are not interrupted, nor the next writes.
+//! short reads and longer ones take as the program runs. So what lies around a page is read with it while
+//! enough of that is wanted; and who has to write to make room makes more of it at once, so that the next
+//! reads are not interrupted, nor the next writes.
 //!
 //! Source: cervera (1999), 3: what is written together costs one seek; mm/readahead.c of Linux for reads in
 //! order. Costs are measured, as in [`crate::Split`].
 //!
 //! Bad for: a disk that is slow at times. It is seen after a few dozen reads.
 
-use crate::mean::Mean;
-
 /// A short read has at most so many bytes, a long one at least so many.
 const SHORT_BYTES_MAX: u64 = 32 << 10;
-const LONG_BYTES_MIN: u64 = 64 << 10;
+const LONG_BYTES_MIN: u64 = 128 << 10;
 /// Reads of each kind before anything is known.
 const READS_MIN: u32 = 8;
+/// A mean takes in this part of every new value.
+const MEAN_PART: u64 = 32;
 /// The disk takes long to begin where reading a cluster takes less than this, and no more where it takes more than
 /// that, in halves of what short reads take.
 const FAR_HALVES: u64 = 3;
 const NEAR_HALVES: u64 = 4;
+/// And a short read takes longer than so many faults that the pool serves. A fast one may wait for a write,
+/// and take as long as a cluster for that, but not so long.
+const POOL_FAULTS: u64 = 16;
 /// Room that is made at once, as a part of the memory, and most of it. Less than two clusters is made by one
 /// write anyway.
 const ROOM_PART: u64 = 64;
@@ -32,15 +35,18 @@ const ROOM_CLUSTERS_MIN: u64 = 2;
 #[derive(Debug, Clone, Copy, Default)]
 struct Kind {
     reads: u32,
-    bytes: Mean,
-    ticks: Mean,
+    /// The means of them, in which the past fades.
+    bytes: u64,
+    ticks: u64,
 }
 
 impl Kind {
     fn add(&mut self, bytes: u64, ticks: u64) {
         self.reads = self.reads.saturating_add(1);
-        self.bytes.add(bytes);
-        self.ticks.add(ticks);
+        let part = MEAN_PART.min(u64::from(self.reads));
+        for (mean, value) in [(&mut self.bytes, bytes), (&mut self.ticks, ticks)] {
+            *mean = (*mean * (part - 1) + value) / part;
+        }
     }
 }
 
@@ -64,8 +70,9 @@ impl Seeks {
         }
     }
 
-    /// Notes some reads, of so many bytes together, and what they took, in the caller's unit of time.
-    pub fn read(&mut self, reads: u32, bytes: usize, ticks: u64) {
+    /// Notes some reads, of so many bytes together, and what they took, in the caller's unit of time, in
+    /// which a fault that the pool serves takes `pool_fault_ticks`.
+    pub fn read(&mut self, reads: u32, bytes: usize, ticks: u64, pool_fault_ticks: u64) {
         let reads = u64::from(reads.max(1));
         let (bytes, ticks) = (bytes as u64 / reads, ticks / reads);
         match bytes {
@@ -75,17 +82,18 @@ impl Seeks {
         }
         if self.short.reads.min(self.long.reads) >= READS_MIN {
             let halves = if self.are_dear { NEAR_HALVES } else { FAR_HALVES };
-            self.are_dear = self.cluster_ticks() * 2 < self.short.ticks.0 * halves;
+            self.are_dear = self.cluster_ticks() * 2 < self.short.ticks * halves
+                && self.short.ticks > pool_fault_ticks * POOL_FAULTS;
         }
     }
 
     /// What reading a cluster takes, by what the bytes take that long reads have more than short ones.
     fn cluster_ticks(&self) -> u64 {
         let Seeks { short, long, .. } = self;
-        let more_ticks = long.ticks.0.saturating_sub(short.ticks.0);
-        let more_bytes = (long.bytes.0 - short.bytes.0).max(1);
-        let left_bytes = self.cluster_bytes.saturating_sub(long.bytes.0);
-        long.ticks.0 + more_ticks * left_bytes / more_bytes
+        let more_ticks = long.ticks.saturating_sub(short.ticks);
+        let more_bytes = (long.bytes - short.bytes).max(1);
+        let left_bytes = self.cluster_bytes.saturating_sub(long.bytes);
+        long.ticks + more_ticks * left_bytes / more_bytes
     }
 
     /// Whether the disk is known to take long to begin.
@@ -114,8 +122,8 @@ mod tests {
     /// Reads of 8 and 256 KiB in turns that take so long.
     fn read(seeks: &mut Seeks, times: u32, short_ticks: u64, long_ticks: u64) {
         for _ in 0..times {
-            seeks.read(1, 8 << 10, short_ticks);
-            seeks.read(1, 256 << 10, long_ticks);
+            seeks.read(1, 8 << 10, short_ticks, 3);
+            seeks.read(1, 256 << 10, long_ticks, 3);
         }
     }
 
@@ -137,18 +145,30 @@ mod tests {
 
     #[test]
     fn what_a_cluster_takes_follows_from_shorter_reads() {
-        for (long_ticks, are_dear) in [(13_100, true), (230, false)] {
+        for (long_ticks, are_dear) in [(13_600, true), (400, false)] {
             let mut seeks = Seeks::new(CLUSTER_BYTES);
             for _ in 0..READS_MIN {
-                seeks.read(1, 16 << 10, if are_dear { 12_700 } else { 121 });
+                seeks.read(1, 16 << 10, if are_dear { 12_700 } else { 121 }, 3);
                 // Two for one fault.
-                seeks.read(2, 160 << 10, 2 * long_ticks);
+                seeks.read(2, 320 << 10, 2 * long_ticks, 3);
                 // Pages that were in RAM, and what is neither short nor long, say nothing.
-                seeks.read(0, 0, 1);
-                seeks.read(1, 48 << 10, 1);
+                seeks.read(0, 0, 1, 3);
+                seeks.read(1, 48 << 10, 1, 3);
             }
             assert_eq!(seeks.are_dear(), are_dear, "{seeks:?}");
         }
+    }
+
+    #[test]
+    fn a_fast_disk_whose_short_reads_wait_for_writes_is_none() {
+        let mut seeks = Seeks::new(CLUSTER_BYTES);
+        for _ in 0..100 {
+            seeks.read(1, 8 << 10, 600, 40);
+            seeks.read(1, 256 << 10, 518, 40);
+        }
+        assert!(!seeks.are_dear());
+        seeks.read(1, 8 << 10, 600, 30);
+        assert!(seeks.are_dear());
     }
 
     #[test]

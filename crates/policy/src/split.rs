@@ -26,7 +26,6 @@
 //!
 //! Bad case: phases shorter than a quarter of the resident pages leaving.
 
-use crate::mean::Mean;
 use crate::sample::Sampler;
 use crate::shares::{PAGE_BYTES, Shares, Step};
 
@@ -60,6 +59,19 @@ const QUIET_TERMS_MAX: u64 = 7 * QUIET_TERMS;
 const EVIDENCE_PART: u64 = 2;
 /// One fault, as evidence is counted.
 const FAULT: u64 = 256;
+/// A mean takes in this part of every new value.
+const MEAN_PART: i64 = 32;
+
+/// A mean in which the past fades.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mean(u64);
+
+impl Mean {
+    fn add(&mut self, value: u64) {
+        let change = (value as i64).wrapping_sub(self.0 as i64) / MEAN_PART;
+        self.0 = if self.0 == 0 { value } else { self.0.wrapping_add_signed(change) };
+    }
+}
 
 /// Faults on sampled pages that a move of the border would have changed, in parts of [`FAULT`].
 #[derive(Debug, Clone, Copy, Default)]

@@ -130,7 +130,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Notes that [`Self::swap_in`] took `ticks`, with reads from the store.
     pub fn read_store(&mut self, came: &Came, ticks: u64) {
         if let Size::Split(split) = &mut self.size {
-            self.seeks.read(came.reads.reads, came.reads.read_bytes, ticks);
+            let pool_fault_ticks = split.prices().pool_fault_ticks;
+            self.seeks.read(came.reads.reads, came.reads.read_bytes, ticks, pool_fault_ticks);
             self.cache.set_sweeping(self.seeks.are_dear());
             if !came.is_raw && split.would_have(came.distance) {
                 self.copies.missed(self.sampler.rate() as u32, ticks);
