@@ -65,7 +65,8 @@ class Results:
 
     def kernels(self):
         """Those that something was measured under, the oldest first."""
-        return sorted({row.kernel for row in self.rows}, key=lambda name: [int(part) for part in name.split(".")[:2]])
+        found = {row.kernel for row in self.rows}
+        return sorted(found, key=lambda name: [int(part) for part in name.split(".")[:2]])
 
     def add(self, row):
         """One more, in the place of an older one of the same."""

@@ -40,7 +40,6 @@ zpager chooses on this processor.
 `paper` is what the program's paper measured on its own machine, in the place of the disk's 1.
 
 {speedups}
-
 ## How much less the disk has to do
 
 In per cent of what it does with the disk alone: operations, and bytes behind them. In zswap's own
@@ -68,8 +67,8 @@ to 20 times as much beside the disk as on a machine of today: most of all for zp
 user space and is reached over a socket. Counts of the disk's operations do not depend on that. Where
 zpager is behind it is because a request costs: with one processor, one of the nbd driver is some five
 switches of it, to the kernel's sender, to the server, to the kernel's receiver, and to who waited. Here
-that is about a millisecond, whatever the request's size; one of the ublk driver takes about half of that. Programs that go from page to page have up to 32
-pages in one and pay little; five simulators at once had two.
+that is about a millisecond, whatever the request's size; one of the ublk driver takes about half of that.
+Programs that go from page to page have up to 32 pages in one and pay little; five simulators at once had two.
 
 Where programs want all of the memory, what the pool takes of it costs more than it spares. Of four compilers
 (`compile 65`, Linux 6.12) the disk alone brought 13,700 pages back in 67 s, in which the processor was idle for

@@ -26,9 +26,8 @@ NAMES = ("disk", "zram", "zswap", "zpager")
 class Rival:
     """How one is set up and taken down, as lines of shell."""
 
-    def __init__(self, name, what, begin, end):
+    def __init__(self, name, begin, end):
         self.name = name
-        self.what = what
         self.begin = begin
         self.end = end
 
@@ -50,26 +49,25 @@ def parameter(name, value):
 def all_rivals(kernel, memory_kib):
     """They, for a guest of so much memory with this kernel."""
     zpool = ZPOOL if kernel.has(ZPOOL) else ZPOOL_BUILT_IN
-    driver, option = ("ublk", "--ublk ") if kernel.has(UBLK_DRIVER) else ("nbd", "")
+    ublk = "--ublk " if kernel.has(UBLK_DRIVER) else ""
     zram_kib = memory_kib * ZRAM_PERCENT // 100
     zpager_kib = memory_kib * POOL_PERCENT // 100
     zram = "/sys/block/zram0"
     return [
-        Rival("disk", "the disk alone", disk_swap(0), DISK_END),
-        Rival("zram", f"zram, lz4, of {ZRAM_PERCENT} % of the memory, with the disk behind it",
+        Rival("disk", disk_swap(0), DISK_END),
+        Rival("zram",
               f"modprobe lz4; modprobe zram && echo lz4 >{zram}/comp_algorithm && "
               f"echo {zram_kib}K >{zram}/disksize && mkswap /dev/zram0 >/dev/null && "
               f"swapon --discard --priority 100 /dev/zram0 && {disk_swap(0)}",
               f"swapoff /dev/zram0 && rmmod zram && {DISK_END}"),
-        Rival("zswap", f"zswap, lz4, {zpool}, {POOL_PERCENT} % of the memory at most, on the disk",
+        Rival("zswap",
               f"modprobe {zpool}; modprobe lz4; {parameter('zpool', zpool)} && "
               f"{parameter('compressor', 'lz4')} && "
               f"{parameter('max_pool_percent', POOL_PERCENT)} && {parameter('enabled', 1)} && "
               f"{disk_swap(0)}",
               f"{DISK_END} && {parameter('enabled', 0)}"),
-        Rival("zpager", f"zpager, over {driver}, --memory {POOL_PERCENT} % of the memory, --memory-ahead "
-              f"{AHEAD_MIB}M, the disk as its store",
-              f"zpager-swap start {option}--size {SIZE_MIB}M --memory {zpager_kib}K "
+        Rival("zpager",
+              f"zpager-swap start {ublk}--size {SIZE_MIB}M --memory {zpager_kib}K "
               f"--memory-ahead {AHEAD_MIB}M --store {DISK}",
               f"zpager-swap stop && dd if=/dev/zero of={DISK} bs=4096 count=1 conv=fsync 2>/dev/null"),
     ]

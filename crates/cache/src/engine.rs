@@ -78,7 +78,6 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
     seeks: Seeks,
     /// Whether something was written since room was there last.
     has_written: bool,
-    budget_bytes: u64,
     /// Time that spilling has taken.
     spill_ticks: u64,
     /// Most pages that one fault brings in.
@@ -111,9 +110,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             density,
             copies: Copies::default(),
             promotion: Promotion::default(),
-            seeks: Seeks::new(CLUSTER_BYTES),
+            seeks: Seeks::new(CLUSTER_BYTES, budget_bytes),
             has_written: false,
-            budget_bytes,
             spill_ticks: 0,
             write_ahead_percent: design.write_ahead_percent,
             write_ahead_bytes: usize::MAX,

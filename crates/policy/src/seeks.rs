@@ -54,16 +54,22 @@ impl Kind {
 #[derive(Debug, Clone, Copy)]
 pub struct Seeks {
     cluster_bytes: u64,
+    /// See [`Self::room_bytes`].
+    room_bytes: usize,
     short: Kind,
     long: Kind,
     are_dear: bool,
 }
 
 impl Seeks {
-    /// Nothing is known of the disk; a whole read has `cluster_bytes`.
-    pub fn new(cluster_bytes: usize) -> Self {
+    /// Nothing is known of the disk; a whole read has `cluster_bytes`, and the process `memory_bytes`.
+    pub fn new(cluster_bytes: usize, memory_bytes: u64) -> Self {
+        let cluster_bytes = cluster_bytes as u64;
+        let room_bytes = (memory_bytes / ROOM_PART).min(ROOM_BYTES_MAX);
+        let is_enough = room_bytes >= ROOM_CLUSTERS_MIN * cluster_bytes;
         Seeks {
-            cluster_bytes: cluster_bytes as u64,
+            cluster_bytes,
+            room_bytes: if is_enough { room_bytes as usize } else { 0 },
             short: Kind::default(),
             long: Kind::default(),
             are_dear: false,
@@ -101,15 +107,9 @@ impl Seeks {
         self.are_dear
     }
 
-    /// What is made room for besides what is wanted, once something has to be written for it, where
-    /// the process has `memory_bytes`.
-    pub fn room_bytes(&self, memory_bytes: u64) -> usize {
-        let bytes = (memory_bytes / ROOM_PART).min(ROOM_BYTES_MAX);
-        if self.are_dear && bytes >= ROOM_CLUSTERS_MIN * self.cluster_bytes {
-            bytes as usize
-        } else {
-            0
-        }
+    /// What is made room for besides what is wanted, once something has to be written for it.
+    pub fn room_bytes(&self) -> usize {
+        if self.are_dear { self.room_bytes } else { 0 }
     }
 }
 
@@ -118,6 +118,7 @@ mod tests {
     use super::*;
 
     const CLUSTER_BYTES: usize = 256 << 10;
+    const MEMORY_BYTES: u64 = 64 << 20;
 
     /// Reads of 8 and 256 KiB in turns that take so long.
     fn read(seeks: &mut Seeks, times: u32, short_ticks: u64, long_ticks: u64) {
@@ -129,16 +130,18 @@ mod tests {
 
     #[test]
     fn a_disk_is_known_by_what_long_reads_take_longer() {
-        let mut seeks = Seeks::new(CLUSTER_BYTES);
-        read(&mut seeks, READS_MIN - 1, 12_700, 14_100);
-        assert!(!seeks.are_dear(), "too little is known");
-        assert_eq!(seeks.room_bytes(64 << 20), 0);
-        read(&mut seeks, 1, 12_700, 14_100);
-        assert!(seeks.are_dear());
-        assert_eq!(seeks.room_bytes(64 << 20), 1 << 20);
-        assert_eq!(seeks.room_bytes(31 << 20), 0);
-        assert_eq!(seeks.room_bytes(1 << 30), ROOM_BYTES_MAX as usize);
-        let mut seeks = Seeks::new(CLUSTER_BYTES);
+        for (memory_bytes, room_bytes) in
+            [(64 << 20, 1 << 20), (31 << 20, 0), (1 << 30, ROOM_BYTES_MAX as usize)]
+        {
+            let mut seeks = Seeks::new(CLUSTER_BYTES, memory_bytes);
+            read(&mut seeks, READS_MIN - 1, 12_700, 14_100);
+            assert!(!seeks.are_dear(), "too little is known");
+            assert_eq!(seeks.room_bytes(), 0);
+            read(&mut seeks, 1, 12_700, 14_100);
+            assert!(seeks.are_dear());
+            assert_eq!(seeks.room_bytes(), room_bytes);
+        }
+        let mut seeks = Seeks::new(CLUSTER_BYTES, MEMORY_BYTES);
         read(&mut seeks, 100, 106, 518);
         assert!(!seeks.are_dear());
     }
@@ -146,7 +149,7 @@ mod tests {
     #[test]
     fn what_a_cluster_takes_follows_from_shorter_reads() {
         for (long_ticks, are_dear) in [(13_600, true), (400, false)] {
-            let mut seeks = Seeks::new(CLUSTER_BYTES);
+            let mut seeks = Seeks::new(CLUSTER_BYTES, MEMORY_BYTES);
             for _ in 0..READS_MIN {
                 seeks.read(1, 16 << 10, if are_dear { 12_700 } else { 121 }, 3);
                 // Two for one fault.
@@ -161,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_fast_disk_whose_short_reads_wait_for_writes_is_none() {
-        let mut seeks = Seeks::new(CLUSTER_BYTES);
+        let mut seeks = Seeks::new(CLUSTER_BYTES, MEMORY_BYTES);
         for _ in 0..100 {
             seeks.read(1, 8 << 10, 600, 40);
             seeks.read(1, 256 << 10, 518, 40);
@@ -173,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_becomes_another_is_known_anew() {
-        let mut seeks = Seeks::new(CLUSTER_BYTES);
+        let mut seeks = Seeks::new(CLUSTER_BYTES, MEMORY_BYTES);
         read(&mut seeks, 100, 106, 518);
         read(&mut seeks, 100, 6_600, 6_700);
         assert!(seeks.are_dear());

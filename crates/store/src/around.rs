@@ -110,7 +110,7 @@ impl Around {
         self.used_windows * CLUSTER_BYTES
     }
 
-    /// Whether the disk takes so long to begin that reading on costs next to nothing.
+    /// Says whether reading on costs next to nothing from now on.
     pub fn set_sweeping(&mut self, is_sweeping: bool) {
         self.is_sweeping = is_sweeping;
     }
@@ -283,6 +283,11 @@ mod tests {
         places
     }
 
+    /// Writes so many, the records of each beginning with its own number.
+    fn write_clusters(clusters: Clusters<'_>, memory: &Memory, count: usize) -> Vec<Vec<Place>> {
+        (0..count).map(|cluster| write_cluster(clusters, memory, cluster as u8)).collect()
+    }
+
     /// Reads one record; gives its first byte.
     fn read_one(
         around: &mut Around,
@@ -325,8 +330,7 @@ mod tests {
         let words = words(CLUSTERS);
         let clusters = Clusters::new(&words);
         let memory = Memory::default();
-        let places: Vec<_> =
-            (0..CLUSTERS).map(|cluster| write_cluster(clusters, &memory, cluster as u8)).collect();
+        let places = write_clusters(clusters, &memory, CLUSTERS);
         let store = (&memory, clusters, (CLUSTERS * CLUSTER_BYTES) as u64);
         let (mut around, mut window) = (Around::NEW, Buffer::new(CLUSTER_BYTES));
         around.set_sweeping(is_sweeping);
@@ -378,8 +382,7 @@ mod tests {
         let words = words(CLUSTERS);
         let clusters = Clusters::new(&words);
         let memory = Memory::default();
-        let places: Vec<_> =
-            (0..CLUSTERS).map(|cluster| write_cluster(clusters, &memory, cluster as u8)).collect();
+        let places = write_clusters(clusters, &memory, CLUSTERS);
         let store = (&memory, clusters, (CLUSTERS * CLUSTER_BYTES) as u64);
         let (mut around, mut window) = (Around::NEW, Buffer::new(CLUSTER_BYTES));
         let mut bytes = 0;
@@ -402,8 +405,7 @@ mod tests {
         let words = words(PROGRAMS);
         let clusters = Clusters::new(&words);
         let memory = Memory::default();
-        let places: Vec<_> =
-            (0..PROGRAMS).map(|program| write_cluster(clusters, &memory, program as u8)).collect();
+        let places = write_clusters(clusters, &memory, PROGRAMS);
         let store = (&memory, clusters, (PROGRAMS * CLUSTER_BYTES) as u64);
         let (mut around, mut buffer) = (Around::NEW, Buffer::new(windows * CLUSTER_BYTES));
         let mut reads = 0;

@@ -130,7 +130,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
 
     /// So much room is to be made besides what is wanted: none before something is written for it.
     pub fn more_room_bytes(&self) -> usize {
-        if self.has_written { self.seeks.room_bytes(self.budget_bytes) } else { 0 }
+        if self.has_written { self.seeks.room_bytes() } else { 0 }
     }
 
     fn take_outgoing(&mut self) -> Outgoing {
