@@ -33,8 +33,9 @@ pub(crate) struct Kept<B> {
     resident: B,
     in_use: B,
     resident_pages: usize,
-    /// 0 until something is to be kept: until then nothing is noted.
     wanted_pages: usize,
+    /// Whether anything was ever to be kept: until then nothing is noted, and from then on everything.
+    is_on: bool,
     full_end: usize,
     spare_end: usize,
 }
@@ -43,18 +44,20 @@ impl<B: Bits> Kept<B> {
     /// Of a stretch of so many pages, with none of them resident; each of the rows has a bit for each.
     pub(crate) fn new(pages: usize, resident: B, in_use: B) -> Self {
         let [resident_pages, wanted_pages, full_end, spare_end] = [0; 4];
-        Kept { pages, resident, in_use, resident_pages, wanted_pages, full_end, spare_end }
+        let is_on = false;
+        Kept { pages, resident, in_use, resident_pages, wanted_pages, is_on, full_end, spare_end }
     }
 
-    /// Whether anything is kept.
+    /// Whether what is used is noted.
     pub(crate) fn is_on(&self) -> bool {
-        self.wanted_pages > 0
+        self.is_on
     }
 
     /// Sets how many pages are to be resident. Then take [`Self::surplus`] until there is none, and
     /// [`Self::missing`].
     pub(crate) fn want(&mut self, pages: usize) {
         self.wanted_pages = pages;
+        self.is_on |= pages > 0;
     }
 
     /// Has no more be wanted than there is.

@@ -348,6 +348,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_used_while_nothing_is_wanted_stays() {
+        let stretch = Arena.reserve_objects(64 * PAGE_BYTES).expect("room");
+        keep(&stretch, 4);
+        write(&stretch, 0);
+        stretch.keep(0);
+        assert_eq!(resident_pages(&stretch), 1);
+        write(&stretch, 9);
+        stretch.release(0, PAGE_BYTES);
+        assert_eq!(resident_pages(&stretch), 1);
+        keep(&stretch, 16);
+        stretch.keep(0);
+        // SAFETY: within the stretch, which is this test's alone.
+        let kept = unsafe { stretch.base().add(9 * PAGE_BYTES).read() };
+        assert_eq!((resident_pages(&stretch), kept), (1, 7));
+    }
+
+    #[test]
     fn what_is_released_is_zero_and_the_rest_stays() {
         for is_locked in [false, true] {
             check(is_locked, |stretch| stretch.release(BYTES / 4, BYTES / 4));
