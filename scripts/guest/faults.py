@@ -17,6 +17,9 @@ KILL_SECONDS = 3
 # How long a program of these cases may take on a machine that is busy with others.
 LONG = 900
 TRIM_SECONDS = 60
+# What a program wants that is to be given some of the pool's memory, and how often it visits a page.
+WANTED_MIB = 4
+VISITS = 60000
 # Within this the way back from a killed server ends; it takes a second.
 STOP_SECONDS = 120
 KILLED_BY = {128 + 7: "SIGBUS", 128 + 9: "SIGKILL", 128 + 11: "SIGSEGV"}
@@ -181,6 +184,20 @@ def killed(guest, programs):
             f"{said.strip().removeprefix('zpager-swap: ')}; then a new server")
 
 
+def given_way(guest, _):
+    """Programs that want a little more memory than there is beside the pool are given some of the pool's."""
+    guest.must("zpager-swap start --size 256M --memory 16M --store /dev/vdb", 120)
+    mib = int(guest.must("awk '/MemAvailable/ {print int($2 / 1024)}' /proc/meminfo")) + WANTED_MIB
+    said = guest.must(f"stir {mib} {VISITS}", LONG)
+    expect(int(said) == 0, "pages are not what they should be", said)
+    figures = status(guest)
+    given, kept = figures["given_bytes"], figures["kept_bytes"]
+    expect(given > 1 << 20, "nothing is given", figures)
+    expect(given + kept <= 16 << 20, "the pool has it still", figures)
+    stop(guest)
+    return f"{mib} MiB at random: {given >> 10} KiB of the pool's 16 MiB given to programs, all pages right"
+
+
 def wait_for_swapping(guest, pages=1500):
     """Until so many pages are out."""
     for _ in range(LONG):
@@ -190,4 +207,4 @@ def wait_for_swapping(guest, pages=1500):
     raise Failed("nothing is swapped out")
 
 
-CASES = [bad_input, trimmed, swapoff_with_pages, stopped, killed]
+CASES = [bad_input, trimmed, given_way, swapoff_with_pages, stopped, killed]

@@ -25,6 +25,7 @@ SORT = "sort -S 64M --parallel=1"
 DIGEST = "| md5sum"
 WORK = "bin/work"
 STRIKE = "bin/strike"
+STIR = "bin/stir"
 COMPILER = "bin/cc1"
 DATABASE = "bin/sqlite3"
 QUERIES = "share/queries.sql"
@@ -208,6 +209,7 @@ class Inputs:
     def for_faults(self):
         """What the cases of what goes wrong need besides."""
         self.compile(STRIKE, "strike.c")
+        self.compile(STIR, "stir.c")
 
     def for_rows(self, lines_mib):
         """What the comparison's programs need besides."""

@@ -370,6 +370,7 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
             held_bytes: shared.held_bytes() as u64,
             pool_bytes: cache.pool_bytes() as u64,
             kept_bytes: cache.pool_bytes() as u64,
+            given_bytes: 0,
             payload_bytes: cache.payload_bytes() as u64,
             blocks: pooled_pages,
             pooled_blocks: pooled_pages,

@@ -14,7 +14,9 @@
 //! ([`Target::keep_ahead`]) takes more as it fills, and gives back as it empties. That thread waits,
 //! without the lock, until the kernel has some free, which may have to swap for it, and takes none while
 //! programs have less than half of what the pool has. Where it is behind, blocks leave for the store
-//! rather than have the kernel asked by whoever serves it.
+//! rather than have the kernel asked by whoever serves it. The same thread has the pool leave memory to
+//! programs, and take it back, as that is measured to pay ([`GiveWay`]); where the store takes no more the
+//! pool takes it back at once.
 //!
 //! Invariants: a block that was refused is what it was, and so are all others. A block of zeros is
 //! nothing at all. A block that is trimmed has left pool and store when the call returns. RAM is taken
@@ -27,17 +29,20 @@
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zpager_cache::{
-    Cache, Coding, Content, Departed, Engine, Placed, Reads, SpillError, Store, Written,
+    Cache, Coding, Content, Departed, Engine, Placed, Reads, SpillError, State, Store, Written,
 };
 use zpager_codec::{CodecId, PAGE_BYTES};
-use zpager_policy::{Density, Design, Holding, SLOTS, Sample, Sampler, Settings};
+use zpager_policy::{
+    Density, Design, GIVE_WAY_SLOTS, GiveWay, Holding, SLOTS, Sample, Sampler, Settings, Standing,
+};
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 
 use crate::free_memory::FreeMemory;
+use crate::moment::{Moment, server_ns};
 use crate::nbd::BUFFERS_BYTES;
 use crate::shortage::{Room, Shortage};
 use crate::space::{TAKE_BYTES, take};
@@ -73,6 +78,10 @@ const RESERVE_BYTES: usize = 128 << 10;
 const SPILLS_MAX: u32 = 1 << 16;
 /// Writes to the store for a block that a pool of its own limit does not take.
 const TRIES_MAX: u32 = 4;
+/// Blocks of the pool among which the oldest in the sample is sought.
+const OLDEST_MAX: usize = 1024;
+/// The machine swaps to the device if it has read at least this part of the blocks from swap areas.
+const OWN_PART: u64 = 2;
 /// A store is nearly full when less than this part of it is left.
 const SCARCE_PART: u64 = 8;
 /// Blocks that are forgotten in one go.
@@ -126,6 +135,15 @@ struct Shared<M: SpaceSource, B> {
     /// The denser codec, where the design has one, and whether it makes bytes of blocks.
     dense_codec: Option<CodecId>,
     density: Density,
+    /// How much of the memory is left to programs; `None` where it cannot be or is not to be.
+    give_way: Option<GiveWay<'static>>,
+}
+
+/// What the thread that watches the machine saw of it when it looked last.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    swapped_in_pages: u64,
+    server_ns: u64,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
@@ -135,27 +153,32 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         // What is written ahead leaves the RAM as well, which the pool has taken for itself.
         let threshold_percent = design.write_ahead_percent.take().unwrap_or(ALL_PERCENT);
         let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
+        let mut shared = Shared {
+            engine: engine(source, &design, setup, store)?,
+            memory_bytes: setup.memory_bytes,
+            kept_bytes: None,
+            ahead_bytes: setup.ahead_bytes.map(|bytes| bytes as usize),
+            connections: 0,
+            connection_bytes: Worker::held_bytes(design.codec, design.dense_codec) + BUFFERS_BYTES,
+            blocks: 0,
+            counters: Counters::default(),
+            store_bytes: (clusters * CLUSTER_BYTES) as u64,
+            size_bytes: setup.size_bytes,
+            shortage: Shortage::default(),
+            threshold_percent,
+            dense_codec: design.dense_codec,
+            density: Density::default(),
+            give_way: None,
+        };
+        if clusters > 0 && design.size.is_measured() {
+            let slots = vec![Sample::default(); GIVE_WAY_SLOTS].leak();
+            shared.give_way = Some(GiveWay::new(slots, shared.pool_pages_max()));
+        }
         Some(Device {
             size_bytes: setup.size_bytes,
             memory_bytes_max: setup.memory_bytes_max,
             coding: Coding::new(&design),
-            shared: Mutex::new(Shared {
-                engine: engine(source, &design, setup, store)?,
-                memory_bytes: setup.memory_bytes,
-                kept_bytes: None,
-                ahead_bytes: setup.ahead_bytes.map(|bytes| bytes as usize),
-                connections: 0,
-                connection_bytes: Worker::held_bytes(design.codec, design.dense_codec)
-                    + BUFFERS_BYTES,
-                blocks: 0,
-                counters: Counters::default(),
-                store_bytes: (clusters * CLUSTER_BYTES) as u64,
-                size_bytes: setup.size_bytes,
-                shortage: Shortage::default(),
-                threshold_percent,
-                dense_codec: design.dense_codec,
-                density: Density::default(),
-            }),
+            shared: Mutex::new(shared),
             uneven: Condvar::new(),
         })
     }
@@ -200,9 +223,39 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         Err(Missing::NoneFree)
     }
 
-    /// Has the thread that keeps RAM ahead look, if there is something to do for it.
+    /// Has the pool leave to programs what pays, by what was seen since the machine was looked at last.
+    fn give_way(&self, free: &mut FreeMemory, last: &mut Seen) {
+        let now = Seen { swapped_in_pages: free.swapped_in_pages(), server_ns: server_ns() };
+        let swapped_in_pages = now.swapped_in_pages.wrapping_sub(last.swapped_in_pages);
+        let term_ns = now.server_ns.wrapping_sub(last.server_ns);
+        *last = now;
+        self.lock().decide_share(swapped_in_pages, term_ns);
+        // What the store does not take stays, and with it the memory.
+        if let Ok(mut shared) = self.make_fit() {
+            shared.give_up();
+        }
+    }
+
+    /// Has blocks leave until all fits, others being served in between. Why they do not otherwise, if
+    /// that is known.
+    fn make_fit(&self) -> Result<MutexGuard<'_, Shared<M, B>>, Option<Refused>> {
+        for _ in 0..SPILLS_MAX {
+            let mut shared = self.lock();
+            if shared.fits(RESERVE_BYTES) {
+                return Ok(shared);
+            }
+            if let Err(refused) = shared.spill()
+                && !shared.take_back()
+            {
+                return Err(Some(refused));
+            }
+        }
+        Err(None)
+    }
+
+    /// Has the thread that watches the machine look, if there is something to do for it.
     fn even(&self, shared: &Shared<M, B>) {
-        if shared.is_uneven() {
+        if shared.is_uneven() || shared.is_share_due() {
             self.uneven.notify_one();
         }
     }
@@ -361,10 +414,20 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
 
     fn keep_ahead(&self) {
         let mut free = FreeMemory::open().ok();
+        if free.is_none() {
+            // Nothing is known of the machine.
+            self.lock().give_way = None;
+        }
+        let swapped_in_pages = free.as_mut().map_or(0, FreeMemory::swapped_in_pages);
+        let mut last = Seen { swapped_in_pages, server_ns: server_ns() };
         loop {
             let shared = self.lock();
-            let even = self.uneven.wait_while(shared, |shared| !shared.is_uneven());
-            drop(even.unwrap_or_else(PoisonError::into_inner));
+            let is_idle = |shared: &mut Shared<M, B>| !shared.is_uneven() && !shared.is_share_due();
+            let shared = self.uneven.wait_while(shared, is_idle);
+            let is_share_due = shared.unwrap_or_else(PoisonError::into_inner).is_share_due();
+            if let Some(free) = free.as_mut().filter(|_| is_share_due) {
+                self.give_way(free, &mut last);
+            }
             match self.keep(free.as_mut()) {
                 Ok(()) => {}
                 Err(Missing::NoneFree) => thread::sleep(FREE_PAUSE),
@@ -388,31 +451,31 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
     fn set_memory(&self, memory_bytes: u64) -> Result<(), String> {
         check_memory(memory_bytes, self.memory_bytes_max)?;
         let before = self.lock().bound(memory_bytes);
-        for _ in 0..SPILLS_MAX {
-            let mut shared = self.lock();
-            if shared.fits(RESERVE_BYTES) {
+        match self.make_fit() {
+            Ok(mut shared) => {
                 if shared.kept_bytes.is_some() {
                     shared.engine.cache.touch_buffers();
                 }
                 shared.give_up();
                 shared.watch();
-                drop(shared);
-                return self.keep_granted().map_err(|_| {
-                    format!("memory={memory_bytes}: there is not so much: give less")
+            }
+            Err(refused) => {
+                let mut shared = self.lock();
+                shared.bound(before);
+                let held_bytes = shared.held_bytes();
+                return Err(match refused {
+                    Some(Refused::NoSpace) => format!(
+                        "memory={memory_bytes}: {held_bytes} bytes are held, and the store takes no more"
+                    ),
+                    Some(Refused::Io) => format!(
+                        "memory={memory_bytes}: {held_bytes} bytes are held, and the store fails"
+                    ),
+                    None => format!("memory={memory_bytes}: it cannot be made so small now"),
                 });
             }
-            if let Err(refused) = shared.spill() {
-                shared.bound(before);
-                let why = match refused {
-                    Refused::NoSpace => "and the store takes no more",
-                    Refused::Io => "and the store fails",
-                };
-                let held_bytes = shared.held_bytes();
-                return Err(format!("memory={memory_bytes}: {held_bytes} bytes are held, {why}"));
-            }
         }
-        self.lock().bound(before);
-        Err(format!("memory={memory_bytes}: it cannot be made so small now"))
+        self.keep_granted()
+            .map_err(|_| format!("memory={memory_bytes}: there is not so much: give less"))
     }
 
     fn shortages(&self) -> u64 {
@@ -430,6 +493,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             held_bytes: shared.held_bytes() as u64,
             pool_bytes: cache.pool_bytes() as u64,
             kept_bytes: shared.kept_bytes.unwrap_or(0).max(cache.pool_bytes()) as u64,
+            given_bytes: shared.given_bytes(),
             payload_bytes: cache.payload_bytes() as u64,
             blocks: shared.blocks,
             pooled_blocks: pooled_pages,
@@ -520,14 +584,23 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     /// Has pool and buffers take no more than `memory_bytes` from now on; gives what it was before.
     fn bound(&mut self, memory_bytes: u64) -> u64 {
         self.engine.cache.bound_around(machine_bytes(memory_bytes));
-        std::mem::replace(&mut self.memory_bytes, memory_bytes)
+        let before = std::mem::replace(&mut self.memory_bytes, memory_bytes);
+        self.take_back();
+        let pool_pages = self.pool_pages_max();
+        if let Some(give_way) = &mut self.give_way {
+            give_way.resize(pool_pages);
+        }
+        before
     }
 
     /// All that pool, metadata, buffers and connections take or may come to take.
     fn held_bytes(&self) -> usize {
         // The table of the store's clusters.
         let words = Clusters::words_for(self.counters.store_end_bytes);
+        let sample_bytes =
+            self.give_way.as_ref().map_or(0, |_| GIVE_WAY_SLOTS * size_of::<Sample>());
         engine_bytes(&self.engine)
+            + sample_bytes
             + (words * size_of::<u64>()).next_multiple_of(PAGE_BYTES)
             + self.connections.max(1) * self.connection_bytes
     }
@@ -535,7 +608,51 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     /// What the pool may hold, as the rest stands.
     fn pool_bytes_max(&self) -> usize {
         let others_bytes = self.held_bytes() - self.engine.cache.pool_bytes() + GROWTH_BYTES;
-        (self.memory_bytes as usize).saturating_sub(others_bytes) / PAGE_BYTES * PAGE_BYTES
+        let memory_bytes = self.memory_bytes.saturating_sub(self.given_bytes());
+        (memory_bytes as usize).saturating_sub(others_bytes) / PAGE_BYTES * PAGE_BYTES
+    }
+
+    fn pool_pages_max(&self) -> u64 {
+        (self.pool_bytes_max() / PAGE_BYTES) as u64
+    }
+
+    /// What the pool leaves to programs of its memory.
+    fn given_bytes(&self) -> u64 {
+        self.give_way.as_ref().map_or(0, |give_way| give_way.given_pages() * BLOCK_BYTES)
+    }
+
+    /// Leaves nothing to programs any more; whether it did.
+    fn take_back(&mut self) -> bool {
+        let did = self.given_bytes() > 0;
+        if let Some(give_way) = &mut self.give_way {
+            give_way.take_back();
+        }
+        did
+    }
+
+    /// Whether it is time to look at the machine, and decide anew what the pool leaves to it. A pool that
+    /// has no memory of its own gives none.
+    fn is_share_due(&self) -> bool {
+        self.kept_bytes.is_some() && self.give_way.as_ref().is_some_and(GiveWay::is_due)
+    }
+
+    /// Decides what the pool leaves to programs, which have had so many pages read from swap areas in this
+    /// term.
+    fn decide_share(&mut self, swapped_in_pages: u64, server_ns: u64) {
+        let Some(give_way) = &mut self.give_way else { return };
+        if swapped_in_pages < give_way.term_reads() / OWN_PART {
+            return give_way.skip();
+        }
+        let cache = &self.engine.cache;
+        let oldest = cache.oldest().take(OLDEST_MAX);
+        let age = oldest.filter_map(|block| give_way.distance(block)).max();
+        let pages = |bytes: usize| (bytes / PAGE_BYTES) as u64;
+        give_way.decide(&Standing {
+            taken_pages: pages(self.kept_bytes.unwrap_or(0).max(cache.pool_bytes())),
+            used_pages: pages(cache.pool_bytes()),
+            age: age.unwrap_or(cache.pooled_pages() as u64),
+            server_ns,
+        });
     }
 
     /// Has the pool keep no more than that.
@@ -604,7 +721,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
 
     /// Whether what one block may need fits, besides `reserve_bytes`.
     fn fits(&self, reserve_bytes: usize) -> bool {
-        self.claimed_bytes(reserve_bytes) <= self.memory_bytes
+        self.claimed_bytes(reserve_bytes) + self.given_bytes() <= self.memory_bytes
     }
 
     /// What blocks take, of memory and of the store.
@@ -665,7 +782,11 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             if self.fits(reserve_bytes) {
                 return Ok(());
             }
-            self.spill()?;
+            if let Err(refused) = self.spill()
+                && !self.take_back()
+            {
+                return Err(refused);
+            }
         }
         Err(Refused::NoSpace)
     }
@@ -683,7 +804,9 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     }
 
     fn spill(&mut self) -> Result<(), Refused> {
+        let began = Moment::now();
         let written = self.engine.spill();
+        self.used_store(began);
         self.note(&written);
         match written.outcome {
             Ok(_) => Ok(()),
@@ -692,6 +815,15 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
                 Err(Refused::NoSpace)
             }
         }
+    }
+
+    /// Notes what the store took since then; gives how long that was.
+    fn used_store(&mut self, began: Moment) -> u64 {
+        let (wall_ns, cpu_ns) = began.elapsed_ns();
+        if let Some(give_way) = &mut self.give_way {
+            give_way.used_store(cpu_ns, wall_ns.saturating_sub(cpu_ns));
+        }
+        wall_ns
     }
 
     /// Counts what went to the store.
@@ -714,11 +846,14 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     fn look(&mut self, worker: &mut Worker, at: usize, block: u64) -> Result<(), Refused> {
         let mut reads = Reads::default();
         let (bytes, seen) = worker.slot_mut(at);
-        let began = self.density.is_tight().then(Instant::now);
+        let state = self.engine.cache.index.get(block).state();
+        let began = matches!(state, State::Spilled { .. }).then(Moment::now);
         let found = self.engine.look(block, bytes, &mut reads);
-        let waited_ns =
-            began.filter(|_| reads.reads > 0).map_or(0, |began| began.elapsed().as_nanos());
-        self.density.decoded(1, waited_ns as u64);
+        let waited_ns = began.map_or(0, |began| self.used_store(began));
+        self.density.decoded(1, if reads.reads > 0 { waited_ns } else { 0 });
+        if let Some(give_way) = self.give_way.as_mut().filter(|_| state != State::Absent) {
+            give_way.comes(block, began.is_some());
+        }
         self.counters.store_reads += u64::from(reads.reads);
         self.counters.store_read_bytes += reads.read_bytes as u64;
         self.counters.spilled_reads += reads.spilled_pages as u64;
@@ -768,6 +903,9 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             }
         }
         self.blocks += u64::from(was_zero);
+        if let Some(give_way) = &mut self.give_way {
+            give_way.leaves(block);
+        }
         self.counters.dense_blocks += u64::from(worker.is_condensed(at));
         Ok(())
     }

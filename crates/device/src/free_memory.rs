@@ -1,4 +1,4 @@
-//! Whether the kernel has memory to give without making any.
+//! Whether the kernel has memory to give without making any, and what programs have of it.
 //!
 //! A thread that asks for memory when none is free makes some itself (direct reclaim): it has pages
 //! written to swap, and tries again until there is some. A server of a swap device must not be where
@@ -6,7 +6,7 @@
 //! memory for it looks here before.
 //!
 //! Source: Documentation/admin-guide/sysctl/vm.rst of Linux (`min_free_kbytes`,
-//! `lowmem_reserve_ratio`), proc_zoneinfo(5), sysinfo(2).
+//! `lowmem_reserve_ratio`), proc_zoneinfo(5), proc_meminfo(5), proc_vmstat(5), sysinfo(2).
 //!
 //! What is free is asked of the kernel each time, for next to nothing. What of it stays with the kernel
 //! is read when `vm.min_free_kbytes` has changed.
@@ -22,6 +22,7 @@ use std::os::unix::fs::FileExt;
 const PAGE_BYTES: u64 = 4096;
 const ZONES_PATH: &str = "/proc/zoneinfo";
 const MEMORY_PATH: &str = "/proc/meminfo";
+const EVENTS_PATH: &str = "/proc/vmstat";
 const RESERVE_PATH: &str = "/proc/sys/vm/min_free_kbytes";
 /// Longest text of all zones that is looked at.
 const TEXT_BYTES: usize = 256 << 10;
@@ -34,6 +35,7 @@ pub(crate) struct FreeMemory {
     reserve_text: [u8; 24],
     zones: File,
     memory: File,
+    events: File,
     text: Box<[u8]>,
     kept_bytes: u64,
 }
@@ -46,6 +48,7 @@ impl FreeMemory {
             reserve_text: [0; 24],
             zones: File::open(ZONES_PATH)?,
             memory: File::open(MEMORY_PATH)?,
+            events: File::open(EVENTS_PATH)?,
             text: vec![0; TEXT_BYTES].into(),
             kept_bytes: 0,
         })
@@ -61,8 +64,12 @@ impl FreeMemory {
 
     /// What programs and files have, or may have.
     pub(crate) fn programs_bytes(&mut self) -> u64 {
-        let length = self.memory.read_at(&mut self.text, 0).unwrap_or(0);
-        programs_bytes(&String::from_utf8_lossy(&self.text[..length]))
+        sum_bytes(text_of(&self.memory, &mut self.text), &["MemFree:", "Active:", "Inactive:"])
+    }
+
+    /// Pages that this machine has read from its swap areas.
+    pub(crate) fn swapped_in_pages(&mut self) -> u64 {
+        swapped_in_pages(text_of(&self.events, &mut self.text)).unwrap_or(0)
     }
 
     /// Finds out what the kernel keeps, if that may have changed.
@@ -73,12 +80,18 @@ impl FreeMemory {
             return;
         }
         self.reserve_text = reserve_text;
-        let mut length = 0;
-        while let Ok(more @ 1..) = self.zones.read_at(&mut self.text[length..], length as u64) {
-            length += more;
-        }
-        self.kept_bytes = kept_pages(&String::from_utf8_lossy(&self.text[..length])) * PAGE_BYTES;
+        self.kept_bytes = kept_pages(text_of(&self.zones, &mut self.text)) * PAGE_BYTES;
     }
+}
+
+/// What a file of the kernel says now.
+fn text_of<'a>(file: &File, text: &'a mut [u8]) -> &'a str {
+    let mut length = 0;
+    while let Ok(more @ 1..) = file.read_at(&mut text[length..], length as u64) {
+        length += more;
+    }
+    // They are ASCII.
+    std::str::from_utf8(&text[..length]).unwrap_or_default()
 }
 
 /// Pages that programs do not get, of /proc/zoneinfo: of each zone its least, and what it keeps for
@@ -95,9 +108,9 @@ fn zone_kept_pages(zone: &str) -> Option<u64> {
     Some((number("min ")? + protection.parse::<u64>().ok()?).min(number("managed ")?))
 }
 
-/// What programs and files have, or may have, of /proc/meminfo.
-fn programs_bytes(meminfo: &str) -> u64 {
-    ["MemFree:", "Active:", "Inactive:"].iter().filter_map(|name| value_bytes(meminfo, name)).sum()
+/// Values of /proc/meminfo together.
+fn sum_bytes(meminfo: &str, names: &[&str]) -> u64 {
+    names.iter().filter_map(|name| value_bytes(meminfo, name)).sum()
 }
 
 /// A value of /proc/meminfo.
@@ -105,6 +118,11 @@ pub(crate) fn value_bytes(meminfo: &str, name: &str) -> Option<u64> {
     let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib << 10)
+}
+
+/// Of /proc/vmstat.
+fn swapped_in_pages(vmstat: &str) -> Option<u64> {
+    vmstat.lines().find_map(|line| line.strip_prefix("pswpin "))?.parse().ok()
 }
 
 #[cfg(test)]
@@ -150,8 +168,15 @@ Node 0, zone  Movable
     fn what_is_locked_is_not_the_programs() {
         let text = "MemTotal: 9000 kB\nMemFree:   100 kB\nActive:    20 kB\nInactive:    3 kB\n\
                     Active(anon):   7 kB\nUnevictable:  4000 kB\n";
-        assert_eq!(programs_bytes(text), 123 << 10);
-        assert_eq!(programs_bytes(""), 0);
+        let names = ["MemFree:", "Active:", "Inactive:"];
+        assert_eq!(sum_bytes(text, &names), 123 << 10);
+        assert_eq!(sum_bytes("", &names), 0);
+    }
+
+    #[test]
+    fn pages_that_came_from_swap_are_counted_by_the_kernel() {
+        assert_eq!(swapped_in_pages("pgpgin 12\npswpin 345\npswpout 6\n"), Some(345));
+        assert_eq!(swapped_in_pages("pgpgin 12\n"), None);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod encoder;
 mod free_memory;
 mod kept;
 mod late;
+mod moment;
 pub mod nbd;
 mod server;
 mod shortage;

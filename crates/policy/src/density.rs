@@ -88,11 +88,6 @@ impl Density {
         Choice { is_dense: self.is_dense, tries: self.is_tight }
     }
 
-    /// Whether waiting for the store is to be told.
-    pub fn is_tight(&self) -> bool {
-        self.is_tight
-    }
-
     /// Notes that bytes were made of so many blocks, and with which of them both codecs were tried.
     pub fn coded(&mut self, blocks: u64, tried: Tried) {
         self.term.coded_blocks += blocks;

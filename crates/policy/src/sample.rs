@@ -51,9 +51,19 @@ impl<'a> Sampler<'a> {
 
     /// Notes that a page leaves resident memory.
     pub fn leaves(&mut self, page: u64) {
+        self.note(page);
+        self.pass();
+    }
+
+    /// Notes that a page leaves, or not before now, without counting that.
+    pub fn note(&mut self, page: u64) {
         if let Some(slot) = self.slot(page) {
             self.slots[slot] = Sample { key: page + 1, left_at: self.departures };
         }
+    }
+
+    /// Counts a departure.
+    pub fn pass(&mut self) {
         self.departures += 1;
     }
 

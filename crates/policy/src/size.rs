@@ -54,6 +54,11 @@ impl Size {
         }
     }
 
+    /// Whether it goes by what was measured, and nobody set it.
+    pub fn is_measured(&self) -> bool {
+        matches!(self, Self::Split(split) if !split.is_set())
+    }
+
     /// What nobody but a pool that holds `pool_bytes` may use, and it does not use either.
     pub fn unused_bytes(&self, pool_bytes: usize) -> usize {
         match self {

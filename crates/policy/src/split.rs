@@ -225,6 +225,11 @@ impl Split {
         self.page_write.add(ticks / pages.max(1) as u64);
     }
 
+    /// Whether the user set the border.
+    pub fn is_set(&self) -> bool {
+        self.is_set
+    }
+
     /// Whether enough pages have left for the next [`Self::move_border`].
     pub fn is_due(&self, sampler: &Sampler<'_>) -> bool {
         !self.is_set && sampler.departures() >= self.moves_at
