@@ -70,9 +70,11 @@ switches of it, to the kernel's sender, to the server, to the kernel's receiver,
 that is about a millisecond, whatever the request's size; one of the ublk driver takes about half of that.
 Programs that go from page to page have up to 32 pages in one and pay little; five simulators at once had two.
 
-Where programs want all of the memory, what the pool takes of it costs more than it spares. Of four compilers
+Where programs want all of the memory, what a pool takes of it costs more than it spares. Of four compilers
 (`compile 65`, Linux 6.12) the disk alone brought 13,700 pages back in 67 s, in which the processor was idle for
-52. With zpager 118,000 came back, 10,000 of them from the disk, and the processor was never idle.
+52. With all of zpager's pool 118,000 came back, 10,000 of them from the disk, and the processor was never idle.
+So zpager leaves programs up to three quarters of the pool where that is measured to cost less; what it takes to
+find that out is a part of its times here, as these programs take a minute.
 
 `waited` are those of the seconds in which the guest's processor was ready and waited for one of the
 host's, or in which other machines had the host's. Where it waits for the disk anyway they cost little;
