@@ -13,6 +13,7 @@
 mod cleaning;
 mod condensing;
 mod copies;
+mod early;
 mod gathering;
 mod kept;
 mod lists;
@@ -30,7 +31,7 @@ use zpager_policy::{Design, Lists};
 use zpager_pool::{AnyPool, Handle, Pool, Space, SpaceSource};
 use zpager_store::{
     Around, BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround,
-    ReadBehind, ReadError, References, Seal, read_run,
+    ReadBehind, ReadEarly, ReadError, References, Seal, read_run,
 };
 
 use crate::coder::{Codecs, Coder};
@@ -43,6 +44,7 @@ use crate::order::{Order, Ordered, Pages};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
 use condensing::Condensing;
+use early::Lent;
 pub use kept::{Content, Seen};
 use recoding::Recoder;
 use rules::{Rules, reserve_pool};
@@ -225,6 +227,7 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     /// Whether what is written now is put there.
     shelves: bool,
     blocks: M::Space,
+    lent: Lent,
     /// Clusters that are read around in, as many as the pool is large enough for.
     around: Option<M::Space>,
     around_state: Around,
@@ -299,6 +302,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             shelf,
             shelves: false,
             blocks: source.reserve(READ_BYTES)?,
+            lent: Lent::default(),
             around: match rules.around_bytes(pool_bytes_max) {
                 0 => None,
                 bytes => Some(source.reserve(bytes)?),
@@ -798,22 +802,24 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             read_run(&blocks, clusters, places, buffer, each);
             return Ok(());
         }
+        let early = ReadEarly::new(&store.blocks, clusters, self.lent.read);
         let transfer = match self.around.as_ref().filter(|_| self.around_bytes > 0) {
             Some(around) => {
                 // SAFETY: the space is this cache's alone.
                 let around = unsafe { bytes_mut(around, self.around_bytes) };
                 let (end_bytes, state) = (self.writer.end_bytes(), &mut self.around_state);
-                let around = ReadAround::new(&store.blocks, clusters, end_bytes, around, state);
+                let around = ReadAround::new(&early, clusters, end_bytes, around, state);
                 // A cluster that is not written yet is not to be read around in.
                 let blocks = self.writer.reading(&around);
                 read_run(&blocks, clusters, places, buffer, each);
                 around.transfer()
             }
             None => {
-                let blocks = self.writer.reading(&store.blocks);
+                let blocks = self.writer.reading(&early);
                 read_run(&blocks, clusters, places, buffer, each)
             }
         };
+        self.lent.was_used |= early.was_used();
         self.read_bytes_max = self.read_bytes_max.max(transfer.bytes.min(READ_BYTES));
         reads.reads += transfer.reads;
         reads.read_bytes += transfer.bytes;

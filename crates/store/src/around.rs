@@ -48,6 +48,12 @@ struct Window {
     turn: u64,
 }
 
+impl Window {
+    fn holds(&self, cluster: u32, generation: u32, end: usize) -> bool {
+        self.cluster == cluster && self.generation == generation && end <= self.bytes
+    }
+}
+
 /// The last few clusters that something happened to.
 #[derive(Debug, Clone, Copy)]
 struct Recent {
@@ -120,15 +126,24 @@ impl Around {
         if self.is_sweeping { COST_SWEEPING } else { COST }
     }
 
+    /// Whether a read that ends at `end` within a cluster would find it here, or bring more of it than
+    /// is asked for.
+    pub fn serves(&self, clusters: Clusters<'_>, cluster: u32, end: usize) -> bool {
+        let generation = clusters.generation(cluster);
+        let holds = |window: &Window| window.holds(cluster, generation, end);
+        let is_near =
+            [&self.missed, &self.replaced].iter().any(|it| it.clusters.contains(&cluster));
+        self.windows.iter().flatten().any(holds)
+            || (is_near || self.is_sweeping) && self.credit >= self.cost()
+    }
+
     fn earn(&mut self, credit: u32) {
         self.credit = (self.credit + credit).min(CREDIT_MAX);
     }
 
     /// The window that holds a cluster up to `end`.
     fn find(&mut self, cluster: u32, generation: u32, end: usize) -> Option<usize> {
-        let holds = |window: &Window| {
-            window.cluster == cluster && window.generation == generation && end <= window.bytes
-        };
+        let holds = |window: &Window| window.holds(cluster, generation, end);
         let at = self.windows.iter().position(|window| window.as_ref().is_some_and(holds))?;
         if let Some(window) = &mut self.windows[at] {
             window.turn = self.turn;

@@ -1,5 +1,7 @@
 //! What lies behind a store: a row of blocks that are read and written in place.
 
+use crate::FilePlace;
+
 /// The unit of reading and writing, in bytes; also how buffers are aligned.
 pub const BLOCK_BYTES: usize = 4096;
 /// The unit in which space is handed out, and the longest write, in bytes.
@@ -64,6 +66,12 @@ pub trait Blocks {
     /// # Errors
     /// The cause when not all of it was read.
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno>;
+
+    /// Where [`Blocks::read_at`] would read in a file that others may read at the same time, if that is what
+    /// it would do.
+    fn file_place(&self, _offset_bytes: u64) -> Option<FilePlace> {
+        None
+    }
 
     /// Reads the same from one of several copies, by its number below [`COPIES_MAX`], since what
     /// [`Blocks::read_at`] gave was not what was written.

@@ -96,6 +96,27 @@ fn read_one<'b>(
     data.map(|data| &buffer[data]).ok_or(ReadError::Corrupt)
 }
 
+/// How many of `places`, from the first on, have blocks that fit a buffer of `buffer_bytes` together, and
+/// where those start and end in the store, in bytes. The first always counts, so that a buffer too short
+/// is noticed by its index.
+pub(crate) fn run_range(
+    clusters: Clusters<'_>,
+    places: &[Place],
+    buffer_bytes: usize,
+) -> (usize, Range<u64>) {
+    let (start, mut end) = block_range(clusters, places[0]);
+    let usable_bytes = (buffer_bytes / BLOCK_BYTES * BLOCK_BYTES) as u64;
+    let mut count = 1;
+    for place in &places[1..] {
+        let place_end = block_range(clusters, *place).1;
+        if place_end - start > usable_bytes {
+            break;
+        }
+        (end, count) = (place_end, count + 1);
+    }
+    (count, start..end)
+}
+
 /// Reads several records of one cluster, `places` ascending and none twice, and hands each to `each` with its
 /// index. Neighbours whose blocks fit `buffer` together come in one read; when that fails, or one of
 /// them is not what was written, each of those that are left is read by itself, so that a bad block
@@ -111,19 +132,15 @@ pub fn read_run(
 ) -> Transfer {
     debug_assert!(places.is_sorted_by(|one, next| one < next) && buffer.len() >= READ_BYTES_MIN);
     debug_assert!((buffer.as_ptr() as usize).is_multiple_of(BLOCK_BYTES));
-    let usable_bytes = buffer.len() / BLOCK_BYTES * BLOCK_BYTES;
     let mut transfer = Transfer::default();
     let mut first = 0;
-    while let Some(&place) = places.get(first) {
-        debug_assert_eq!(place.cluster(), places[0].cluster());
-        let start = block_range(clusters, place).0;
-        let fits = |place: &Place| block_range(clusters, *place).1 - start <= usable_bytes as u64;
-        // The first always counts, so that a buffer too short is noticed by its index.
-        let neighbours = 1 + places[first + 1..].iter().take_while(|place| fits(place)).count();
+    while first < places.len() {
+        debug_assert_eq!(places[first].cluster(), places[0].cluster());
+        let (neighbours, Range { start, end: end_bytes }) =
+            run_range(clusters, &places[first..], buffer.len());
         let end = first + neighbours;
-        let blocks_bytes = (block_range(clusters, places[end - 1]).1 - start) as usize;
-        let whole = &mut buffer[..blocks_bytes];
-        transfer.add(blocks_bytes);
+        let whole = &mut buffer[..(end_bytes - start) as usize];
+        transfer.add(whole.len());
         match blocks.read_at(start, whole) {
             Ok(()) => {
                 while first < end

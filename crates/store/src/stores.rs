@@ -19,7 +19,7 @@
 use core::cell::Cell;
 use core::ops::Range;
 
-use crate::{Blocks, CLUSTER_BYTES, Clusters, Errno};
+use crate::{Blocks, CLUSTER_BYTES, Clusters, Errno, FilePlace};
 
 /// Stores in a row, at most.
 pub const STORES_MAX: usize = 8;
@@ -85,6 +85,11 @@ impl<'a, B> Stores<'a, B> {
     /// The store that failed, and why, where another one took over and this was not asked since.
     pub fn take_failure(&self) -> Option<(usize, Errno)> {
         self.untold.take()
+    }
+
+    /// The store that has an offset of the row at present, and where.
+    pub fn find(&self, offset_bytes: u64) -> Option<(&B, u64)> {
+        self.locate(offset_bytes).map(|(_, part, at)| (&part.blocks, at))
     }
 
     fn has_failed(&self, store: usize) -> bool {
@@ -212,6 +217,11 @@ impl<B: Blocks> Blocks for Stores<'_, B> {
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         let (_, part, at) = self.locate(offset_bytes).ok_or(EIO)?;
         part.blocks.read_at(at, data)
+    }
+
+    fn file_place(&self, offset_bytes: u64) -> Option<FilePlace> {
+        let (blocks, at) = self.find(offset_bytes)?;
+        blocks.file_place(at)
     }
 
     fn read_copy_at(&self, copy: u32, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
