@@ -1,6 +1,6 @@
 /*
  * Threads that come and go under pressure: joined, detached, with stacks of the
- * program's own in managed memory, with thread-local data and destructors.
+ * program's own in managed memory beside others, with thread-local data and destructors.
  */
 #include "victim.h"
 #include <semaphore.h>
@@ -117,6 +117,34 @@ static void on_own_stacks(uint64_t tag) {
     CHECK(munmap(stacks, LONG_LIVED * STACK_BYTES) == 0);
 }
 
+/* What lies right above a thread's control block is moved with the rest of its mapping. */
+static void beside_memory(uint64_t tag) {
+    size_t pages = STACK_BYTES / PAGE_BYTES, more = pages + 5;
+    for (int i = 0; i < 20; i++) {
+        char *stack = pages_map(2 * pages), *above = stack + STACK_BYTES;
+        pages_fill(above, pages, tag + i);
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        CHECK(pthread_attr_setstack(&attributes, stack, STACK_BYTES) == 0);
+        pthread_t thread;
+        void *sum;
+        CHECK(pthread_create(&thread, &attributes, body, (void *)(tag + i)) == 0);
+        CHECK(pthread_join(thread, &sum) == 0);
+        note((uint64_t)sum);
+        /* The control block moves with it where the thread is gone. */
+        char *from = i % 2 ? above : above - PAGE_BYTES;
+        size_t moved = (above - from) / PAGE_BYTES + pages;
+        char *to = mremap(from, moved * PAGE_BYTES, (moved + more) * PAGE_BYTES, MREMAP_MAYMOVE);
+        CHECK(to != MAP_FAILED);
+        to += above - from;
+        wander(tag + i, 500);
+        pages_check(to, pages, tag + i);
+        zeros_check(to + STACK_BYTES, more * PAGE_BYTES);
+        CHECK(munmap(to, STACK_BYTES + more * PAGE_BYTES) == 0);
+        CHECK(munmap(stack, STACK_BYTES - PAGE_BYTES) == 0);
+    }
+}
+
 static void early(uint64_t tag) {
     for (int i = 0; i < 20; i++) {
         pthread_t a, b;
@@ -138,6 +166,7 @@ int main(int argc, char **argv) {
     joined(tag);
     detached(tag + 10000);
     on_own_stacks(tag + 20000);
+    beside_memory(tag + 40000);
     early(tag + 30000);
     pages_check(big, BIG_PAGES, 0);
     return victim_end();

@@ -16,9 +16,10 @@ use crate::regions::{Pages, Region};
 
 /// Memory in smaller pieces is not worth its region.
 pub(crate) const MANAGED_BYTES_MIN: usize = 64 * 1024;
-/// What lies around a thread pointer: the static TLS below it, the control block above.
+/// What lies around a thread pointer: the static TLS below it, the control block above, which is the
+/// longest in glibc: it ends with the area of restartable sequences. What lies above is none of it.
 const BELOW_POINTER_BYTES: usize = PAGE_BYTES;
-const ABOVE_POINTER_BYTES: usize = 2 * PAGE_BYTES;
+const ABOVE_POINTER_BYTES: usize = 2464 + 32;
 /// Pages whose presence is asked at a time.
 const ADOPTED_PAGES: usize = 512;
 

@@ -29,6 +29,9 @@ const PROTECTION_MASK: usize = 7;
 /// At most this part of the budget can be locked or populated at once.
 const LOCKED_PART: usize = 4;
 
+/// Most parts of a mapping that were left alone, of which it is made whole again.
+const GAPS_MAX: usize = 8;
+
 fn page_end(address: usize) -> usize {
     address.saturating_add(PAGE_BYTES - 1) & !(PAGE_BYTES - 1)
 }
@@ -124,6 +127,7 @@ impl Process {
             return Outcome::Done(EINVAL.as_result());
         }
         let from = pages_of(old, old_bytes);
+        self.manage_gaps(&from);
         let is_fixed = flags & nr::MREMAP_FIXED as usize != 0;
         // Linux 6.17 would move the first of several mappings and then refuse; before, it refused at once.
         if is_fixed && self.regions.overlaps(&from) && maps::are_several(old, old_bytes) {
@@ -161,6 +165,35 @@ impl Process {
             }
         }
         Outcome::of(result)
+    }
+
+    /// What was left alone within a managed range has made several mappings of one, which the kernel would
+    /// not move: takes it into management, too, unless the program has made them several itself.
+    fn manage_gaps(&mut self, pages: &Pages) {
+        let Some(region) = self.regions.first_part(pages) else { return };
+        let mut gaps = [const { 0..0 }; GAPS_MAX];
+        let mut count = 0;
+        let mut from = pages.start;
+        while from < pages.end {
+            let next = self.regions.first_part(&(from..pages.end));
+            let (start, end) = next.map_or((pages.end, pages.end), |part| (part.start, part.end));
+            if from < start {
+                let Some(gap) = gaps.get_mut(count) else { return };
+                (*gap, count) = (from..start, count + 1);
+            }
+            from = end;
+        }
+        let gaps = &gaps[..count];
+        for gap in gaps {
+            if self.manage(gap.clone(), region.protection) {
+                self.regions.set_in_child(gap.clone(), region.in_child);
+                self.adopt(gap.clone());
+            }
+        }
+        let (start, bytes) = Region { start: pages.start, end: pages.end, ..region }.bytes();
+        if count > 0 && maps::are_several(start, bytes) {
+            gaps.iter().for_each(|gap| self.unmanage(gap.clone()));
+        }
     }
 
     /// The kernel ends the registration of whatever mapping the moved one becomes a part of, its
