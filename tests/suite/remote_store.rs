@@ -429,6 +429,13 @@ fn parent_and_child_share_what_is_on_the_server() {
 }
 
 #[test]
+fn threads_wait_for_the_server_at_the_same_time() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let program = victims::build("readers", &[]).display().to_string();
+    compare(&server, &[program, victims::seed()]);
+}
+
+#[test]
 fn keys_are_the_runs_own_expire_and_are_gone_at_the_end() {
     let Some(server) = Server::start(Listens::Socket, &[]) else { return };
     let running = Running::start(&server, &[]);

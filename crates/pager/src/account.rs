@@ -49,6 +49,7 @@ impl Process {
             + self.threads.metadata_bytes()
             + self.incoming_pages_max * PAGE_BYTES
             + self.spare_bytes()
+            + self.early.held_bytes()
             + if self.is_child { FIXED_BYTES_OF_CHILD } else { FIXED_BYTES }
     }
 
@@ -128,6 +129,7 @@ impl Process {
             self.incoming.release(0, self.incoming_pages_max * PAGE_BYTES);
             self.incoming_pages_max = 0;
         }
+        self.early.trim();
         self.engine.cache.trim_buffers(BUFFER_PAGES_MAX * PAGE_BYTES);
     }
 

@@ -12,6 +12,7 @@ use zpager_wire::EventKind;
 
 use crate::account::count;
 use crate::copies::Keep;
+use crate::early::Pending;
 use crate::process::{BATCH_PAGES, Lift, Process};
 use crate::regions::Pages;
 use crate::spares::Way;
@@ -25,15 +26,31 @@ const EAGAIN: Errno = Errno(11);
 const ENOMEM: Errno = Errno(12);
 const EEXIST: Errno = Errno(17);
 
+/// What became of a fault.
+pub(crate) enum Fault {
+    /// It is served, or it is not on managed memory.
+    Served(bool),
+    /// This is to be read first, without the lock, for [`Process::serve_read`].
+    Reads(Pending),
+}
+
 impl Process {
-    /// Serves a fault at `address`; false when that is not managed memory. With `is_write` the page
-    /// is about to be written.
+    /// Serves a fault at `address`. With `is_write` the page is about to be written.
     pub(crate) fn serve_fault(
         &mut self,
         thread: &mut Thread,
         address: usize,
         is_write: bool,
-    ) -> bool {
+    ) -> Fault {
+        let page = (address / PAGE_BYTES) as u64;
+        match self.plan_read(thread, page) {
+            Some(pending) => Fault::Reads(pending),
+            None => Fault::Served(self.serve(thread, address, is_write)),
+        }
+    }
+
+    /// [`Process::serve_fault`] at once.
+    pub(crate) fn serve(&mut self, thread: &mut Thread, address: usize, is_write: bool) -> bool {
         let page = (address / PAGE_BYTES) as u64;
         let Some(region) = self.regions.find(page).or_else(|| self.manage_grown(page)) else {
             return false;
@@ -123,7 +140,8 @@ impl Process {
         let (counters, reads) = (&self.control.counters, came.reads);
         if came.is_from_store() {
             count(&counters.spilled_faults, 1);
-            self.engine.read_store(&came, ticks().wrapping_sub(asked));
+            let read_ticks = self.early.read_ticks();
+            self.engine.read_store(&came, ticks().wrapping_sub(asked) + read_ticks);
         } else {
             count(&counters.compressed_faults, 1);
         }

@@ -13,6 +13,7 @@ mod account;
 mod assembly;
 mod calls;
 mod copies;
+mod early;
 mod fault;
 mod hold;
 mod maps;

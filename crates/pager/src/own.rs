@@ -189,6 +189,18 @@ impl OneStore {
             OneStore::Server(server) => server.mirror.map_or(-1, |mirror| mirror.fd.0),
         }
     }
+
+    /// Reads as [`Blocks::read_at`] for one who does so once more where it fails, and is in no hurry to
+    /// be told why. Any thread may, at any time.
+    pub(crate) fn read_once(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        match self {
+            OneStore::File(file) => {
+                let read = file.fd.read_exact_at(file.start_bytes + offset_bytes, data);
+                read.map_err(|error| Errno(error.0))
+            }
+            OneStore::Server(server) => server.remote.read_if_up(offset_bytes, data),
+        }
+    }
 }
 
 impl Blocks for OneStore {

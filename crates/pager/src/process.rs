@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Acquire};
 
-use zpager_cache::Engine;
+use zpager_cache::{Cache, Engine};
 use zpager_codec::Page;
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::lock::{Guard, Lock};
@@ -16,6 +16,7 @@ use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_wire::{Control, EventKind, ProcessSlot, STORES_MAX, Tables};
 
 use crate::account::Published;
+use crate::early::EarlyReads;
 use crate::fault::die;
 use crate::own::{Own, OwnStores};
 use crate::parked::Parked;
@@ -23,6 +24,9 @@ use crate::record::Recorder;
 use crate::regions::Regions;
 use crate::start::{self, Image};
 use crate::threads::{self, Thread, Threads};
+
+/// The cache of a process.
+pub(crate) type OwnCache = Cache<Own, OwnStores>;
 
 /// Most pages that are lifted or brought in with one call.
 pub(crate) const BATCH_PAGES: usize = zpager_cache::BATCH_PAGES;
@@ -55,6 +59,7 @@ pub(crate) struct Process {
     pub(crate) lift: Lift,
     pub(crate) regions: Regions,
     pub(crate) engine: Engine<Own, OwnStores>,
+    pub(crate) early: EarlyReads,
     pub(crate) threads: Threads,
     /// The run's shared pages.
     pub(crate) tables: Tables<'static>,

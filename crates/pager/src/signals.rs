@@ -23,6 +23,7 @@ use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
 
 use crate::assembly::restorer;
 use crate::calls;
+use crate::fault::Fault;
 use crate::parked::CARRIER;
 use crate::process::Process;
 use crate::stubs::{self, At};
@@ -141,7 +142,17 @@ const FAULT_WRITE: usize = 1 << 1;
 fn serve(thread: &mut Thread, address: usize, context: &Context) -> bool {
     thread.let_go();
     let is_write = context.registers.error & FAULT_WRITE != 0;
-    if Process::with(|process| process.serve_fault(thread, address, is_write)) == Some(true) {
+    let fault = Process::with(|process| process.serve_fault(thread, address, is_write));
+    let is_served = match fault {
+        Some(Fault::Served(is_served)) => is_served,
+        Some(Fault::Reads(mut pending)) => {
+            pending.read();
+            let fault = (address, is_write);
+            Process::with(|process| process.serve_read(thread, fault, pending)) == Some(true)
+        }
+        None => false,
+    };
+    if is_served {
         thread.foreign_fault = (0, 0);
         return true;
     }

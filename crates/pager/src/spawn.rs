@@ -292,6 +292,7 @@ impl Process {
     fn empty_buffers(&mut self) {
         self.engine.cache.become_copy();
         OneStore::become_copy();
+        self.early.become_copy();
         self.incoming.release(0, self.incoming.bytes());
         self.incoming_pages_max = 0;
     }

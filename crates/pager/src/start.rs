@@ -25,6 +25,7 @@ use zpager_wire::{
 };
 
 use crate::account::{Published, count};
+use crate::early::EarlyReads;
 use crate::hold::pages_of;
 use crate::maps::{self, Kind};
 use crate::mirrored::MirroredMemory;
@@ -313,6 +314,7 @@ fn build(
         lift,
         regions: Regions::new()?,
         engine: Engine::new(cache, &design, sampler(settings.budget_bytes)?, settings.budget_bytes),
+        early: EarlyReads::new(settings.budget_bytes)?,
         threads: Threads::new(hard_bytes / THREADS_PART)?,
         resident_pages: 0,
         tables,

@@ -1,0 +1,175 @@
+//! Reading from the store beside other threads, which neither wait for that nor hold it up.
+//!
+//! Whoever faults on a page in the store sees under the lock what would be read for it, reads that into a
+//! buffer without the lock, and is then served as if it had just come ([`zpager_store::Early`]). It is
+//! the one kind of fault that takes the lock twice, which is little beside a read. On a disk that serves
+//! many reads at a time, threads wait for theirs at the same time.
+//!
+//! Source: ours; mm/memory.c of Linux, `do_swap_page`, looks at the page's entry again in the same way.
+//!
+//! Invariants: a buffer that has an owner is that thread's; the others, and who owns which, are the
+//! lock holder's. What was read is believed only while its cluster is of the same generation.
+//!
+//! Bad for: faults of several threads on one page, of which each reads it.
+
+use zpager_cache::State;
+use zpager_store::Early;
+use zpager_sys::mapping::Mapping;
+use zpager_sys::processor::ticks;
+use zpager_sys::{Errno, PAGE_BYTES};
+
+use crate::account::count;
+use crate::own::OneStore;
+use crate::process::{OwnCache, Process};
+use crate::threads::{Thread, is_gone};
+
+/// Threads that read at the same time, at most, and so many bytes of the budget go with each.
+const READERS_MAX: usize = 8;
+const BUDGET_BYTES_EACH: u64 = 4 << 20;
+
+/// The owner of a buffer that is nobody's.
+const NOBODY: u32 = 0;
+
+/// The buffers.
+pub(crate) struct EarlyReads {
+    buffers: Mapping,
+    readers_max: usize,
+    /// Numbers of the threads that read into them.
+    owners: [u32; READERS_MAX],
+    /// How much of each was ever used.
+    used_bytes: [usize; READERS_MAX],
+    /// What the read took that is being made use of.
+    read_ticks: u64,
+}
+
+/// A read that is to be made without the lock.
+pub(crate) struct Pending {
+    at: usize,
+    early: Early,
+    store: OneStore,
+    /// Where in that store.
+    offset_bytes: u64,
+    buffer: &'static mut [u8],
+    is_read: bool,
+    ticks: u64,
+}
+
+impl EarlyReads {
+    /// As many as go with a budget.
+    pub(crate) fn new(budget_bytes: u64) -> Result<Self, Errno> {
+        let readers_max = (budget_bytes / BUDGET_BYTES_EACH).min(READERS_MAX as u64) as usize;
+        Ok(EarlyReads {
+            buffers: Mapping::reserve(readers_max.max(1) * OwnCache::READ_BYTES)?,
+            readers_max,
+            owners: [NOBODY; READERS_MAX],
+            used_bytes: [0; READERS_MAX],
+            read_ticks: 0,
+        })
+    }
+
+    /// RAM of the buffers.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.used_bytes.iter().sum()
+    }
+
+    /// In a forked child, which has one thread: nobody reads.
+    pub(crate) fn become_copy(&mut self) {
+        self.owners = [NOBODY; READERS_MAX];
+        self.trim();
+    }
+
+    /// Gives back the buffers that nobody reads into.
+    pub(crate) fn trim(&mut self) {
+        for at in 0..self.readers_max {
+            if self.owners[at] == NOBODY && self.used_bytes[at] > 0 {
+                self.buffers.release(at * OwnCache::READ_BYTES, self.used_bytes[at]);
+                self.used_bytes[at] = 0;
+            }
+        }
+    }
+
+    /// What reads take at present, of the time that one took.
+    pub(crate) fn read_ticks(&self) -> u64 {
+        self.read_ticks
+    }
+
+    fn readers(&self) -> usize {
+        self.owners.iter().filter(|owner| **owner != NOBODY).count()
+    }
+
+    /// A buffer that is nobody's, or that of a thread that was killed with its process.
+    fn find(&self, asking: u32) -> Option<usize> {
+        let owners = &self.owners[..self.readers_max];
+        let free = owners.iter().position(|owner| *owner == NOBODY);
+        free.or_else(|| owners.iter().position(|owner| is_gone(*owner, asking)))
+    }
+
+    /// The first bytes of a buffer.
+    fn buffer(&self, at: usize, bytes: usize) -> *mut [u8] {
+        assert!(at < self.readers_max && bytes <= OwnCache::READ_BYTES);
+        // SAFETY: within the mapping.
+        let base = unsafe { self.buffers.base().add(at * OwnCache::READ_BYTES) };
+        core::ptr::slice_from_raw_parts_mut(base, bytes)
+    }
+}
+
+impl Pending {
+    /// Makes the read. It fails as if it had not been made: the page's own read then says why.
+    pub(crate) fn read(&mut self) {
+        let began = ticks();
+        self.is_read = self.store.read_once(self.offset_bytes, self.buffer).is_ok();
+        self.ticks = ticks().wrapping_sub(began);
+    }
+}
+
+impl Process {
+    /// The read that a fault at `page` of `thread` begins with, where other threads may want the lock
+    /// meanwhile.
+    pub(crate) fn plan_read(&mut self, thread: &Thread, page: u64) -> Option<Pending> {
+        if self.threads.was_always_one() || self.recorder.is_some() || !self.keeps_buffers() {
+            return None;
+        }
+        let State::Spilled { .. } = self.engine.cache.index.get(page).state() else { return None };
+        let region = self.regions.find(page)?;
+        // What the fault will expect of those to come is the same when it is served.
+        let mut ahead = thread.ahead;
+        let (first, most) = self.engine.window(&mut ahead, page, region.pages());
+        let early = self.engine.cache.plan_read(first, most, OwnCache::READ_BYTES)?;
+        let (store, offset_bytes) = self.engine.cache.store_blocks()?.find(early.offset_bytes())?;
+        let store = *store;
+        let at = self.early.find(thread.number())?;
+        self.early.owners[at] = thread.number();
+        let bytes = early.bytes().next_multiple_of(PAGE_BYTES);
+        if bytes > self.early.used_bytes[at] {
+            self.make_room_bytes((bytes - self.early.used_bytes[at]) as i64);
+            self.early.used_bytes[at] = bytes;
+            self.publish();
+        }
+        // SAFETY: the buffer is its owner's alone until `serve_read`.
+        let buffer = unsafe { &mut *self.early.buffer(at, early.bytes()) };
+        Some(Pending { at, early, store, offset_bytes, buffer, is_read: false, ticks: 0 })
+    }
+
+    /// Serves the fault that `pending` was read for, as [`Process::serve_fault`] does.
+    pub(crate) fn serve_read(
+        &mut self,
+        thread: &mut Thread,
+        (address, is_write): (usize, bool),
+        pending: Pending,
+    ) -> bool {
+        let Pending { at, early, buffer, is_read, ticks, .. } = pending;
+        if is_read {
+            self.engine.cache.begin_read(early, buffer);
+            // Others waited for theirs at the same time.
+            self.early.read_ticks = ticks / self.early.readers().max(1) as u64;
+        }
+        let is_served = self.serve(thread, address, is_write);
+        if !self.engine.cache.end_read() && is_read {
+            count(&self.control.counters.store_reads, 1);
+            count(&self.control.counters.store_read_bytes, early.bytes());
+        }
+        self.early.read_ticks = 0;
+        self.early.owners[at] = NOBODY;
+        is_served
+    }
+}
