@@ -1,7 +1,8 @@
 //! The blocks of the device: block n is page n of the engine, and all of them are swapped out.
 //!
 //! One lock guards the engine. Bytes are made of blocks, and blocks of bytes, outside of it, a piece
-//! of a request at a time; under it they are only moved.
+//! of a request at a time; under it they are only moved. The store is read without it as well, where there
+//! is another connection that may want it ([`crate::early`]).
 //!
 //! Memory: the pool, all metadata, and what the connections take stay within what was granted, with
 //! a margin for what one block more may need and for a cluster that comes back from a full store.
@@ -113,19 +114,19 @@ pub struct Device<M: SpaceSource, B> {
 }
 
 /// What is under the lock.
-struct Shared<M: SpaceSource, B> {
-    engine: Box<Engine<M, B>>,
+pub(crate) struct Shared<M: SpaceSource, B> {
+    pub(crate) engine: Box<Engine<M, B>>,
     memory_bytes: u64,
     /// RAM that the pool has, in use or ahead; `None`: nothing is taken ahead.
     kept_bytes: Option<usize>,
     /// So much of it ahead of what it holds; all there may be without.
     ahead_bytes: Option<usize>,
-    connections: usize,
+    pub(crate) connections: usize,
     /// What each of them takes.
     connection_bytes: usize,
     /// Blocks that are not zero.
     blocks: u64,
-    counters: Counters,
+    pub(crate) counters: Counters,
     /// What the store may hold; 0 where there is none.
     store_bytes: u64,
     size_bytes: u64,
@@ -253,6 +254,20 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         Err(None)
     }
 
+    /// Has those of the worker's blocks, from `first` on, be in the pool again that pay there; they were
+    /// looked at since the lock was taken.
+    fn promote(
+        &self,
+        shared: &mut Shared<M, B>,
+        worker: &mut Worker,
+        (first, looked_at): (u64, Range<usize>),
+    ) {
+        if shared.promote(worker, first, looked_at) {
+            shared.give_up();
+            self.even(shared);
+        }
+    }
+
     /// Has the thread that watches the machine look, if there is something to do for it.
     fn even(&self, shared: &Shared<M, B>) {
         if shared.is_uneven() || shared.is_share_due() {
@@ -302,13 +317,22 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             let mut shared = self.lock();
             shared.counters.reads += 1;
             shared.counters.read_bytes += bytes as u64;
-            for at in 0..count {
-                shared.look(worker, at, blocks.start + at as u64)?;
+            let (mut at, mut looked_at) = (0, 0);
+            while at < count {
+                let block = blocks.start + at as u64;
+                if let Some(planned) = shared.plan_read(block, count - at) {
+                    self.promote(&mut shared, worker, (blocks.start, looked_at..at));
+                    drop(shared);
+                    let made = planned.make(worker);
+                    shared = self.lock();
+                    looked_at = at;
+                    at += shared.look_at_read(worker, at, block, &made)?;
+                } else {
+                    shared.look(worker, at, block)?;
+                    at += 1;
+                }
             }
-            if shared.promote(worker, blocks) {
-                shared.give_up();
-                self.even(&shared);
-            }
+            self.promote(&mut shared, worker, (blocks.start, looked_at..at));
             shared.look_at_density();
             worker.choose(shared.density.choice());
         }
@@ -820,10 +844,20 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     /// Notes what the store took since then; gives how long that was.
     fn used_store(&mut self, began: Moment) -> u64 {
         let (wall_ns, cpu_ns) = began.elapsed_ns();
+        self.note_store(wall_ns, cpu_ns);
+        wall_ns
+    }
+
+    fn note_store(&mut self, wall_ns: u64, cpu_ns: u64) {
         if let Some(give_way) = &mut self.give_way {
             give_way.used_store(cpu_ns, wall_ns.saturating_sub(cpu_ns));
         }
-        wall_ns
+    }
+
+    /// Notes what a read took that was made before the blocks were looked at.
+    pub(crate) fn note_read(&mut self, wall_ns: u64, cpu_ns: u64) {
+        self.note_store(wall_ns, cpu_ns);
+        self.density.decoded(0, wall_ns);
     }
 
     /// Counts what went to the store.
@@ -843,7 +877,12 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     }
 
     /// Takes what the cache has of a block into the worker.
-    fn look(&mut self, worker: &mut Worker, at: usize, block: u64) -> Result<(), Refused> {
+    pub(crate) fn look(
+        &mut self,
+        worker: &mut Worker,
+        at: usize,
+        block: u64,
+    ) -> Result<(), Refused> {
         let mut reads = Reads::default();
         let (bytes, seen) = worker.slot_mut(at);
         let state = self.engine.cache.index.get(block).state();
@@ -862,10 +901,12 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     }
 
     /// Has blocks of the worker's that were read from the store be in the pool again, where that pays
-    /// and there is room; whether any is.
-    fn promote(&mut self, worker: &mut Worker, blocks: Range<u64>) -> bool {
+    /// and there is room; whether any is. The worker's first is `first`; what it has of them is what they
+    /// are.
+    fn promote(&mut self, worker: &mut Worker, first: u64, looked_at: Range<usize>) -> bool {
         let mut promoted = 0;
-        for (at, block) in blocks.enumerate() {
+        for at in looked_at {
+            let block = first + at as u64;
             if !self.engine.should_promote(block) {
                 continue;
             }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use zpager_store::{Blocks, Errno};
+use zpager_store::{Blocks, Errno, FilePlace};
 use zpager_sys::aio::Writes;
 use zpager_sys::file::Fd;
 
@@ -62,6 +62,11 @@ impl Blocks for SwapFile {
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         let at = self.start_bytes + offset_bytes;
         self.fd().read_exact_at(at, data).map_err(|error| Errno(error.0))
+    }
+
+    fn file_place(&self, offset_bytes: u64) -> Option<FilePlace> {
+        let offset_bytes = self.start_bytes + offset_bytes;
+        Some(FilePlace { descriptor: self.file.as_raw_fd(), offset_bytes })
     }
 
     fn punch(&self, offset_bytes: u64, bytes: u64) {
