@@ -1,5 +1,6 @@
 //! Page faults and little else: memory is filled, then its pages are visited in
-//! random or in sequential order, and at the end each is checked as a whole.
+//! random or in sequential order, and at the end each is checked as a whole. Of
+//! several threads each visits a part of them.
 //!
 //! The program is this command itself, so that every rival runs the same code.
 //! Each page carries its number, how often it was written, and a checksum, so
@@ -11,6 +12,7 @@
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, Write};
 use std::path::PathBuf;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -29,8 +31,10 @@ const PAGE_BYTES: usize = 4096;
 const PAGES: u64 = 65_536;
 /// Bytes of a real program's pages that are captured at scale 1.
 const CAPTURED_BYTES: u64 = 64 << 20;
-/// Pages of the workload `random` at scale 1.
+/// Pages of the workloads `random` and `random-threads` at scale 1.
 const RANDOM_PAGES: u64 = 32_768;
+/// Threads of the latter.
+const THREADS: usize = 8;
 
 /// In what order pages are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,6 +62,7 @@ pub(crate) struct Faults {
     about: &'static str,
     order: Order,
     pages: u64,
+    threads: usize,
     content: Content,
 }
 
@@ -68,6 +73,7 @@ pub(super) const RANDOM: Faults = Faults {
     about: "random visits to 256 MiB of a CPython process's pages",
     order: Order::Random,
     pages: PAGES,
+    threads: 1,
     content: Content::Captured,
 };
 
@@ -76,6 +82,7 @@ pub(super) const RANDOM_SYNTHETIC: Faults = Faults {
     about: "random visits to 256 MiB of pages that are one quarter random",
     order: Order::Random,
     pages: PAGES,
+    threads: 1,
     content: QUARTER_RANDOM,
 };
 
@@ -84,6 +91,7 @@ pub(super) const SEQUENTIAL: Faults = Faults {
     about: "visits in order to 256 MiB of a CPython process's pages",
     order: Order::Sequential,
     pages: PAGES,
+    threads: 1,
     content: Content::Captured,
 };
 
@@ -92,6 +100,7 @@ pub(super) const SEQUENTIAL_SYNTHETIC: Faults = Faults {
     about: "visits in order to 256 MiB of pages that are one quarter random",
     order: Order::Sequential,
     pages: PAGES,
+    threads: 1,
     content: QUARTER_RANDOM,
 };
 
@@ -100,6 +109,16 @@ pub(super) const INCOMPRESSIBLE: Faults = Faults {
     about: "visits, most of them in order, to 128 MiB of random bytes",
     order: Order::Mixed,
     pages: RANDOM_PAGES,
+    threads: 1,
+    content: Content::Synthetic { random_percent: 100 },
+};
+
+pub(super) const THREADED: Faults = Faults {
+    name: "random-threads",
+    about: "random visits of eight threads to 128 MiB of random bytes",
+    order: Order::Random,
+    pages: RANDOM_PAGES,
+    threads: THREADS,
     content: Content::Synthetic { random_percent: 100 },
 };
 
@@ -122,6 +141,7 @@ impl Workload for Faults {
         let order = self.order.to_possible_value().context("an order")?.get_name().to_owned();
         argv.extend(["bench", "touch", "--order", &order].map(Into::into));
         argv.extend(["--pages".into(), preparation.scaled(self.pages).to_string().into()]);
+        argv.extend(["--threads".into(), self.threads.to_string().into()]);
         argv.extend(["--seed".into(), preparation.seed.to_string().into()]);
         let mut inputs = Vec::new();
         match self.content {
@@ -182,6 +202,9 @@ pub struct TouchOptions {
     /// How many pages there are
     #[arg(long)]
     pages: usize,
+    /// How many threads visit them, each a part
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
     /// Of everything random
     #[arg(long)]
     seed: u64,
@@ -203,13 +226,17 @@ pub(crate) fn touch(options: &TouchOptions) -> Result<()> {
         Some(path) => Source::File(BufReader::new(File::open(path)?)),
         None => Source::Synthetic { random_percent: options.random_percent.into() },
     };
-    let mut pages = Pages::filled(options.pages, source, &mut random)?;
+    ensure!(options.pages > 0, "no pages");
+    let mut memory = MmapMut::map_anon(options.pages * PAGE_BYTES).context("no memory")?;
+    // A kernel without huge pages knows no advice about them.
+    let _ = memory.advise(Advice::NoHugePage);
+    let mut pages = Pages::filled(&mut memory, source, &mut random)?;
     let kernel_faults = kernel_faults()?;
     let start = Instant::now();
-    let (accesses, digest) = match options.order {
-        Order::Random => pages.visit_at_random(&mut random)?,
-        Order::Sequential => pages.visit_in_order()?,
-        Order::Mixed => pages.visit_mixed(&mut random)?,
+    let (accesses, digest) = match options.threads {
+        // The one that there is.
+        0 | 1 => pages.visit(options.order, &mut random)?,
+        threads => pages.visit_by(threads, options.order, &random)?,
     };
     let report = Report {
         digest: format!("{digest:032x}"),
@@ -235,10 +262,11 @@ enum Source {
     Synthetic { random_percent: usize },
 }
 
-/// The memory. A page is: its number, how often it was written, the checksum of
-/// the rest, the rest.
-struct Pages {
-    memory: MmapMut,
+/// Memory, or a part of it that begins with page `first`. A page is: its number, how often it was written,
+/// the checksum of the rest, the rest.
+struct Pages<'a> {
+    first: usize,
+    memory: &'a mut [u8],
 }
 
 const NUMBER: usize = 0;
@@ -246,15 +274,11 @@ const WRITES: usize = 8;
 const CHECKSUM: usize = 16;
 const REST: usize = 24;
 
-impl Pages {
-    fn filled(count: usize, mut source: Source, random: &mut Rng) -> Result<Self> {
-        ensure!(count > 0, "no pages");
-        let memory = MmapMut::map_anon(count * PAGE_BYTES).context("no memory")?;
-        // A kernel without huge pages knows no advice about them.
-        let _ = memory.advise(Advice::NoHugePage);
-        let mut pages = Pages { memory };
+impl<'a> Pages<'a> {
+    fn filled(memory: &'a mut [u8], mut source: Source, random: &mut Rng) -> Result<Self> {
+        let mut pages = Pages { first: 0, memory };
         let mut content = [0; PAGE_BYTES];
-        for number in 0..count {
+        for number in 0..pages.count() {
             match &mut source {
                 Source::File(file) => read_round(file, &mut content)?,
                 Source::Synthetic { random_percent } => {
@@ -275,8 +299,38 @@ impl Pages {
         self.memory.len() / PAGE_BYTES
     }
 
+    /// The page of a number, counted from the first.
     fn page(&mut self, number: usize) -> &mut [u8] {
         &mut self.memory[number * PAGE_BYTES..][..PAGE_BYTES]
+    }
+
+    fn visit(&mut self, order: Order, random: &mut Rng) -> Result<(u64, u128)> {
+        match order {
+            Order::Random => self.visit_at_random(random),
+            Order::Sequential => self.visit_in_order(),
+            Order::Mixed => self.visit_mixed(random),
+        }
+    }
+
+    /// Has each thread visit a part of them, all at the same time.
+    fn visit_by(&mut self, threads: usize, order: Order, random: &Rng) -> Result<(u64, u128)> {
+        let pages_each = self.count().div_ceil(threads);
+        let visits = thread::scope(|scope| {
+            let parts = self.memory.chunks_mut(pages_each * PAGE_BYTES).enumerate();
+            let threads = parts.map(|(at, memory)| {
+                let (mut random, first) = (random.clone(), at * pages_each);
+                scope.spawn(move || Pages { first, memory }.visit(order, &mut random))
+            });
+            let threads = threads.collect::<Vec<_>>();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        let (mut accesses, mut hasher) = (0, Xxh3::new());
+        for visit in visits {
+            let (its_accesses, digest) = visit?;
+            accesses += its_accesses;
+            hasher.update(&digest.to_le_bytes());
+        }
+        Ok((accesses, hasher.digest128()))
     }
 
     /// Half as many reads as there are pages, as many writes, and a check of each page.
@@ -321,8 +375,8 @@ impl Pages {
     }
 
     fn read(&mut self, number: usize) -> Result<()> {
-        let found = word(self.page(number), NUMBER);
-        ensure!(found == number as u64, "page {found} came back in place of page {number}");
+        let (found, expected) = (word(self.page(number), NUMBER), (self.first + number) as u64);
+        ensure!(found == expected, "page {found} came back in place of page {expected}");
         Ok(())
     }
 
@@ -339,7 +393,11 @@ impl Pages {
         for number in order {
             self.read(number)?;
             let page = self.page(number);
-            ensure!(xxh3_64(&page[REST..]) == word(page, CHECKSUM), "page {number} is damaged");
+            ensure!(
+                xxh3_64(&page[REST..]) == word(page, CHECKSUM),
+                "page {} is damaged",
+                self.first + number
+            );
             hasher.update(&page[..REST]);
         }
         Ok(hasher.digest128())
@@ -374,9 +432,24 @@ fn set_word(page: &mut [u8], at: usize, value: u64) {
 mod tests {
     use super::*;
 
-    fn pages(count: usize) -> Pages {
-        let source = Source::Synthetic { random_percent: 25 };
-        Pages::filled(count, source, &mut Rng::with_seed(1)).expect("memory")
+    fn pages(count: usize) -> Pages<'static> {
+        pages_of(count, Source::Synthetic { random_percent: 25 })
+    }
+
+    fn pages_of(count: usize, source: Source) -> Pages<'static> {
+        let memory = vec![0; count * PAGE_BYTES].leak();
+        Pages::filled(memory, source, &mut Rng::with_seed(1)).expect("contents")
+    }
+
+    #[test]
+    fn threads_visit_all_pages() {
+        let visit = || pages(50).visit_by(4, Order::Sequential, &Rng::with_seed(2));
+        assert_eq!(visit().expect("visited"), visit().expect("visited"));
+        assert_eq!(visit().expect("visited").0, 150);
+        let mut damaged = pages(50);
+        damaged.page(49)[4095] ^= 1;
+        let visit = damaged.visit_by(4, Order::Random, &Rng::with_seed(2));
+        assert!(visit.expect_err("damaged").to_string().contains("page 49"));
     }
 
     #[test]
@@ -416,7 +489,7 @@ mod tests {
         let path = directory.path().join("pages");
         std::fs::write(&path, [[1_u8; PAGE_BYTES], [2; PAGE_BYTES]].concat()).expect("a file");
         let source = Source::File(BufReader::new(File::open(&path).expect("a file")));
-        let mut pages = Pages::filled(3, source, &mut Rng::with_seed(1)).expect("memory");
+        let mut pages = pages_of(3, source);
         assert_eq!(pages.page(0)[REST..], [1; PAGE_BYTES - REST]);
         assert_eq!(pages.page(2)[REST..], [1; PAGE_BYTES - REST]);
         assert_eq!(pages.page(1)[REST..], [2; PAGE_BYTES - REST]);

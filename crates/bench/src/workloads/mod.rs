@@ -24,12 +24,13 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::process::{Program, Running};
 
 /// All workloads, in the order in which they are listed and run.
-pub(crate) const WORKLOADS: [&dyn Workload; 11] = [
+pub(crate) const WORKLOADS: [&dyn Workload; 12] = [
     &faults::RANDOM,
     &faults::RANDOM_SYNTHETIC,
     &faults::SEQUENTIAL,
     &faults::SEQUENTIAL_SYNTHETIC,
     &faults::INCOMPRESSIBLE,
+    &faults::THREADED,
     &sort::Sort,
     &fft::Fft,
     &sor::Sor,
