@@ -55,19 +55,20 @@ def test(folder, zpager):
     named = {program.name: program for program in inputs.expect([programs.touch(40), programs.sort()])}
     built = Built(folder, zpager, inputs, kernel.fetch(folder / "kernel"))
     go_through((*faults.CASES, ublk.ublk), built, named)
+    cases = faults.CASES_BESIDE
     if not built.kernel.has(rivals.UBLK_DRIVER):
         try:
-            newer = kernel.fetch_newer(folder / "kernel")
+            built = Built(folder, zpager, inputs, kernel.fetch_newer(folder / "kernel"))
+            cases = [*cases, ublk.ublk]
         except Missing as why:
             say(f"guest: ublk: skipped: {why}")
-            return
-        go_through([ublk.ublk], Built(folder, zpager, inputs, newer), named)
+    go_through(cases, built, named, processors=2)
 
 
-def go_through(cases, built, named):
+def go_through(cases, built, named, processors=1):
     """Cases in a guest."""
-    say(f"guest: {built.kernel.version}, {GUEST_MIB} MiB")
-    with machine.Machine(built, GUEST_MIB) as guest:
+    say(f"guest: {built.kernel.version}, {GUEST_MIB} MiB, {processors} CPU")
+    with machine.Machine(built, GUEST_MIB, processors=processors) as guest:
         for case in cases:
             began = time.monotonic()
             said = case(guest, named)

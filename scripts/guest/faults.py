@@ -11,6 +11,8 @@ from programs import SORT
 START = "zpager-swap start --size 256M --memory 8M --store /dev/vdb"
 # As little as may be: the server is behind now and then.
 AHEAD = "--memory-ahead 1M"
+# A way to the server for each of two processors.
+BESIDE = "--connections 2"
 PAUSE_SECONDS = 15
 # How long it stands still before it is killed, so that requests are unanswered.
 KILL_SECONDS = 3
@@ -95,6 +97,7 @@ def bad_input(guest, _):
              ("start --size 8K --memory 8M --store none", "mkswap"),
              ("start --size 64M --memory 8M --store none --device /dev/nbd99", "/dev/nbd99"),
              ("start --size 64M --memory 8M --store none --priority x", "--priority x"),
+             ("start --size 64M --memory 8M --store none --connections 0", "--connections 0"),
              ("attach --frequently", "--frequently"), ("attache", "attach"), ("", "start"),
              ("detach", "nothing is attached"), ("stop", "nothing is attached")]
     for line, why in lines:
@@ -161,10 +164,30 @@ def stopped(guest, programs):
     return f"stopped for {PAUSE_SECONDS} s amid swapping: the program waited, output right"
 
 
-def killed(guest, programs):
+def beside(guest, programs):
+    """Processors that each have a way to the server: programs at the same time, and the way back."""
+    start(guest, BESIDE)
+    hold(guest)
+    run(guest, programs["touch"])
+    figures, pages = status(guest), swapped_out(guest)
+    expect(figures["connections"] == 2, "not a connection each", figures)
+    expect(pages > 500, "too few pages were swapped out", pages)
+    stop(guest)
+    let_go(guest, programs)
+    counters = figures["counters"]
+    return (f"two connections, {counters['reads']} reads, {counters['spilled_reads']} blocks from the store; "
+            f"{pages} pages came back in, output right")
+
+
+def killed_beside(guest, programs):
+    """The same of a server with several connections as of one with one."""
+    return killed(guest, programs, BESIDE)
+
+
+def killed(guest, programs, options=""):
     """A server that is killed, with requests unanswered: programs with pages out there end, the
     machine goes on, and the way back ends."""
-    server = start(guest)
+    server = start(guest, options)
     program = programs["touch"]
     alone = program.line.split(" | ")[0]
     guest.must(f"@rm -f /tmp/ended; (swappable {alone} >/dev/null 2>&1; echo $? >/tmp/ended.new; "
@@ -177,7 +200,7 @@ def killed(guest, programs):
     code = int(guest.must("@cat /tmp/ended"))
     expect(code in KILLED_BY, "the program that lost its pages ended with", code)
     nothing_left(guest)
-    start(guest)
+    start(guest, options)
     run(guest, program)
     stop(guest)
     return (f"killed amid swapping: the program ended by {KILLED_BY[code]}, "
@@ -208,3 +231,5 @@ def wait_for_swapping(guest, pages=1500):
 
 
 CASES = [bad_input, trimmed, given_way, swapoff_with_pages, stopped, killed]
+# For a machine of two processors.
+CASES_BESIDE = [beside, killed_beside]

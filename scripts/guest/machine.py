@@ -87,7 +87,7 @@ def waited_seconds(path):
 class Machine:
     """A guest that runs; used as a context it is gone afterwards."""
 
-    def __init__(self, built, mib, throttle=QUICK):
+    def __init__(self, built, mib, throttle=QUICK, processors=1):
         self.folder = pathlib.Path(built.folder)
         self.kernel = built.kernel
         self.log = self.folder / "console.log"
@@ -98,7 +98,7 @@ class Machine:
             file.truncate(DISK_MIB << 20)
         command = [
             image.find("qemu-system-x86_64"), "-accel", "tcg", "-machine", "pc", "-m", f"{mib}M",
-            "-smp", "1", "-nodefaults", "-display", "none", "-no-reboot",
+            "-smp", str(processors), "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", built.kernel.image, "-initrd", built.early, "-append", KERNEL,
             "-drive", f"file={built.root},format=raw,if=virtio,readonly=on",
             "-drive", f"file={disk},format=raw,if=virtio,cache=writeback,discard=unmap{throttle}",
