@@ -17,9 +17,12 @@ mod early;
 mod gathering;
 mod kept;
 mod lists;
+mod reading;
 mod recoding;
+mod relatives;
 mod rules;
 mod shelf;
+mod spilling;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -29,17 +32,14 @@ use core::marker::PhantomData;
 use zpager_codec::{CodecId, PAGE_BYTES, Page, scratch_bytes};
 use zpager_policy::{Design, Lists};
 use zpager_pool::{AnyPool, Handle, Pool, Space, SpaceSource};
-use zpager_store::{
-    Around, BLOCK_BYTES, Batch, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, ReadAround,
-    ReadBehind, ReadEarly, ReadError, References, Seal, read_run,
-};
+use zpager_store::{Around, BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, Seal};
 
 use crate::coder::{Codecs, Coder};
 use crate::coding::Coding;
 use crate::entry::{Entry, PageNumber, State};
 use crate::fills::Fills;
 use crate::held::Held;
-use crate::index::{Index, PAGE_NUMBER_END};
+use crate::index::Index;
 use crate::order::{Order, Ordered, Pages};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
@@ -49,6 +49,7 @@ pub use kept::{Content, Seen};
 use recoding::Recoder;
 use rules::{Rules, reserve_pool};
 use shelf::Shelf;
+use spilling::Pause;
 use writer::Writer;
 
 /// Bytes of the pool for each entry that the order has room for.
@@ -59,13 +60,6 @@ const RAW_BYTES_KEPT: usize = 512 * 1024;
 const WRITE_BYTES_MIN: usize = 128 * 1024;
 /// Longest read from the store.
 const READ_BYTES: usize = 128 * 1024;
-/// Most pages of one read.
-const RUN_MAX: usize = 64;
-/// Spills not even tried after the store was found full, as looking for room costs a walk.
-const FULL_PAUSE: u32 = 256;
-/// The same after a write failed, at first; twice as many after each further failure, up to a bound.
-const FAILURE_PAUSE: u32 = 64;
-const FAILURE_PAUSE_MAX: u32 = 1 << 16;
 
 /// The way to a store.
 #[derive(Debug, Clone, Copy)]
@@ -168,33 +162,6 @@ pub enum SpillError {
     Full,
     /// The write failed.
     Io(Errno),
-}
-
-/// Spills that are not tried, because one failed.
-#[derive(Debug)]
-struct Pause {
-    left: u32,
-    /// How long the pause after the next failed write is.
-    after_failure: u32,
-    /// Why.
-    error: SpillError,
-}
-
-impl Pause {
-    const NONE: Pause = Pause { left: 0, after_failure: FAILURE_PAUSE, error: SpillError::Nothing };
-
-    fn is_of_full_store(&self) -> bool {
-        self.left > 0 && self.error == SpillError::Full
-    }
-
-    fn begin(&mut self, error: SpillError) {
-        self.error = error;
-        self.left = FULL_PAUSE;
-        if let SpillError::Io(_) = error {
-            self.left = self.after_failure;
-            self.after_failure = (self.after_failure * 2).min(FAILURE_PAUSE_MAX);
-        }
-    }
 }
 
 /// The tiers of one process.
@@ -551,37 +518,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
     }
 
-    /// Adds a record to what leaves for the store, which is full when it has no clean copies either.
-    fn push(&mut self, bytes: &[u8]) -> Result<Place, SpillError> {
-        if !self.writer.fits(bytes.len()) {
-            self.finish_timed()?;
-        }
-        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
-        let pushed = self.writer.push(store, bytes);
-        if pushed != Err(SpillError::Full) || !self.give_up_copies() {
-            return pushed;
-        }
-        let store = self.store.as_ref().ok_or(SpillError::NoStore)?;
-        self.writer.push(store, bytes)
-    }
-
-    /// The batch that is filled; `None` where the store is full and has no clean copies either.
-    fn open_batch(&mut self) -> Option<Batch> {
-        let opened = self.writer.open(self.store.as_ref()?);
-        if opened.is_some() || !self.give_up_copies() {
-            return opened;
-        }
-        self.writer.open(self.store.as_ref()?)
-    }
-
-    /// After an error: nothing is tried for a while, and relatives are told of a full store.
-    fn begin_pause(&mut self, error: SpillError) {
-        self.pause.begin(error);
-        if let (SpillError::Full, Some(store)) = (error, &self.store) {
-            store.clusters.want();
-        }
-    }
-
     fn enter_spilled(&mut self, number: PageNumber, codec: CodecId, place: Place) {
         self.enter(number, State::Spilled { codec, place });
         self.held.add(place);
@@ -675,179 +611,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.pool.end_compaction();
     }
 
-    /// Brings back pages from `first` on into `pages`, as many as are swapped
-    /// out in a row. What came back is no longer in any tier; its entry is the
-    /// caller's to replace. With `keep` what came from the store may still be there: its entry says
-    /// so, and the caller either write-protects the page and calls [`Cache::keep_copy`], or
-    /// [`Cache::forget`].
-    ///
-    /// # Errors
-    /// [`Lost`] when the first page cannot be had; it is then absent.
-    pub fn swap_in(
-        &mut self,
-        first: PageNumber,
-        pages: &mut [C::Page],
-        keep: bool,
-    ) -> Result<Reads, Lost> {
-        let mut reads = Reads::default();
-        while reads.pages < pages.len() {
-            let at = reads.pages;
-            let number = first + at as u64;
-            match self.index.get(number).state() {
-                State::Absent | State::Resident { .. } | State::Clean { .. } => break,
-                State::SameFilled { fill } => {
-                    let word = self.fills.value(fill);
-                    C::fill(word, &mut pages[at]);
-                }
-                State::Compressed { codec, len, handle } => {
-                    if self.decode_pooled(codec, len, handle, &mut pages[at]).is_err() {
-                        return if at == 0 { Err(self.lose(number)) } else { Ok(reads) };
-                    }
-                }
-                State::Spilled { .. } => {
-                    match self.read_spilled(number, &mut pages[at..], &mut reads, keep) {
-                        Ok(()) => continue,
-                        Err(_) if at > 0 => return Ok(reads),
-                        Err(lost) => {
-                            self.forget(number);
-                            return Err(lost);
-                        }
-                    }
-                }
-            }
-            self.forget(number);
-            reads.pages += 1;
-        }
-        Ok(reads)
-    }
-
-    fn lose(&mut self, number: PageNumber) -> Lost {
-        self.forget(number);
-        Lost::Corrupt
-    }
-
-    fn decode_pooled(
-        &mut self,
-        codec: CodecId,
-        len: usize,
-        handle: Handle,
-        page: &mut C::Page,
-    ) -> Result<(), Lost> {
-        let scratch = self.scratch_of(codec);
-        // SAFETY: the output is this cache's alone.
-        let [_, pieces] = unsafe { outputs(&self.output) };
-        let data = self.pool.read(handle, len, &mut pieces.0);
-        C::decompress(codec, data, page, scratch).map_err(|_| Lost::Corrupt)
-    }
-
-    /// Brings back the run of spilled pages that begins with `first`, in as few reads as it takes.
-    fn read_spilled(
-        &mut self,
-        first: PageNumber,
-        pages: &mut [C::Page],
-        reads: &mut Reads,
-        keep: bool,
-    ) -> Result<(), Lost> {
-        let mut places = [Place::from_raw(0); RUN_MAX];
-        let mut codecs = [CodecId::Copy; RUN_MAX];
-        let count = self.spilled_run(first, pages.len().min(RUN_MAX), &mut places, &mut codecs);
-        let is_shelved = self.is_shelved(places[0]);
-        let mut decoder = self.decoder();
-        let (reads_before, bytes_before) = (reads.reads, reads.read_bytes);
-        let mut good = 0;
-        let mut failure = None;
-        self.read_records(&places[..count], reads, |at, outcome| {
-            if failure.is_some() || at != good {
-                return;
-            }
-            let decoded = outcome.map_err(lost).and_then(|data| {
-                decoder.decode::<C>(codecs[at], data, &mut pages[at]).map_err(|_| Lost::Corrupt)
-            });
-            match decoded {
-                Ok(()) => good += 1,
-                Err(lost) => failure = Some(lost),
-            }
-        })?;
-        let (reads_made, read_bytes) =
-            (reads.reads - reads_before, reads.read_bytes - bytes_before);
-        self.decoded(&decoder, reads_made, read_bytes);
-        for (number, &place) in (first..).zip(&places[..good]) {
-            if !keep || !self.may_keep(place) {
-                self.forget(number);
-            }
-        }
-        reads.pages += good;
-        reads.count_stored(good, is_shelved);
-        match failure {
-            Some(lost) if good == 0 => Err(lost),
-            _ => Ok(()),
-        }
-    }
-
-    /// Reads records of one cluster, ascending, in as few reads as it takes, and hands each to `each`
-    /// with its index.
-    fn read_records(
-        &mut self,
-        places: &[Place],
-        reads: &mut Reads,
-        each: impl FnMut(usize, Result<&[u8], ReadError>),
-    ) -> Result<(), Lost> {
-        let store = self.store.as_ref().ok_or(Lost::Corrupt)?;
-        // SAFETY: the read buffer is this cache's alone.
-        let buffer = unsafe { bytes_mut(&self.blocks, READ_BYTES) };
-        let clusters = store.clusters;
-        let shelved = places.first().and_then(|place| self.find_shelved(*place));
-        if let Some(shelved) = shelved {
-            let blocks = ReadBehind::new(&store.blocks, [Some(shelved), None]);
-            read_run(&blocks, clusters, places, buffer, each);
-            return Ok(());
-        }
-        let early = ReadEarly::new(&store.blocks, clusters, self.lent.read);
-        let transfer = match self.around.as_ref().filter(|_| self.around_bytes > 0) {
-            Some(around) => {
-                // SAFETY: the space is this cache's alone.
-                let around = unsafe { bytes_mut(around, self.around_bytes) };
-                let (end_bytes, state) = (self.writer.end_bytes(), &mut self.around_state);
-                let around = ReadAround::new(&early, clusters, end_bytes, around, state);
-                // A cluster that is not written yet is not to be read around in.
-                let blocks = self.writer.reading(&around);
-                read_run(&blocks, clusters, places, buffer, each);
-                around.transfer()
-            }
-            None => {
-                let blocks = self.writer.reading(&early);
-                read_run(&blocks, clusters, places, buffer, each)
-            }
-        };
-        self.lent.was_used |= early.was_used();
-        self.read_bytes_max = self.read_bytes_max.max(transfer.bytes.min(READ_BYTES));
-        reads.reads += transfer.reads;
-        reads.read_bytes += transfer.bytes;
-        Ok(())
-    }
-
-    /// Collects neighbours that lie in one cluster in ascending order; gives how many.
-    fn spilled_run(
-        &self,
-        first: PageNumber,
-        most: usize,
-        places: &mut [Place; RUN_MAX],
-        codecs: &mut [CodecId; RUN_MAX],
-    ) -> usize {
-        for at in 0..most {
-            let State::Spilled { codec, place } = self.index.get(first + at as u64).state() else {
-                return at;
-            };
-            let follows = |before: Place| before.cluster() == place.cluster() && before < place;
-            if at > 0 && !follows(places[at - 1]) {
-                return at;
-            }
-            places[at] = place;
-            codecs[at] = codec;
-        }
-        most
-    }
-
     /// Drops whatever is known of a page: its tier's bytes are free, its entry is absent.
     pub fn forget(&mut self, number: PageNumber) {
         let entry = self.index.get(number);
@@ -891,16 +654,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         store.clusters.drop_reference(place.cluster(), &store.blocks)
     }
 
-    /// What the cluster of a record is, where it is in RAM as well.
-    fn find_shelved(&self, place: Place) -> Option<(u32, &[u8])> {
-        let data = self.shelf.as_ref()?.find(place.cluster())?;
-        Some((place.cluster(), data))
-    }
-
-    fn is_shelved(&self, place: Place) -> bool {
-        self.find_shelved(place).is_some()
-    }
-
     /// Has page `to`, of which nothing is known, be what page `from` was; `from` is absent
     /// afterwards. False when the index has no room for `to`, and nothing has changed.
     #[must_use]
@@ -938,96 +691,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.compressed.len()
     }
 
-    /// Has pages of the pool whose turn it is leave for the store, until a cluster is full and is
-    /// written; gives how many.
-    ///
-    /// # Errors
-    /// [`SpillError`].
-    pub fn spill(&mut self) -> Result<usize, SpillError> {
-        if self.store.is_none() {
-            return Err(SpillError::NoStore);
-        }
-        if self.pause.left > 0 {
-            self.pause.left -= 1;
-            return Err(self.pause.error);
-        }
-        if self.pool.payload_bytes() < self.rules.write_bytes_min {
-            return Err(SpillError::Nothing);
-        }
-        self.decide_recompression();
-        if !self.writer.fits(PAGE_BYTES) {
-            self.finish_batch()?;
-        } else if self.is_virtual_store_full() {
-            self.pause.begin(SpillError::Full);
-            return Err(SpillError::Full);
-        }
-        if self.open_batch().is_none() {
-            self.begin_pause(SpillError::Full);
-            return Err(SpillError::Full);
-        }
-        let gathered = self.gather_leaving().inspect_err(|_| self.end_cleaning())?;
-        if self.writer.open_bytes() >= self.rules.write_bytes_min {
-            self.finish_batch().inspect_err(|_| self.end_cleaning())?;
-        }
-        if self.pool.should_compact() {
-            self.compact();
-        }
-        if gathered > 0 { Ok(gathered) } else { Err(SpillError::Nothing) }
-    }
-
-    /// [`Cache::spill`] before RAM is needed: what is written stays there until [`Cache::unshelve`]
-    /// makes room. Waits for no write that goes on.
-    ///
-    /// # Errors
-    /// As [`Cache::spill`]; [`SpillError::Nothing`] also where not [`Cache::can_spill_ahead`].
-    pub fn spill_ahead(&mut self) -> Result<usize, SpillError> {
-        if !self.can_spill_ahead() {
-            return Err(SpillError::Nothing);
-        }
-        self.shelves = true;
-        let spilled = self.spill();
-        self.shelves = false;
-        spilled
-    }
-
-    /// Whether the design writes ahead, and nothing speaks against a write now.
-    pub fn can_spill_ahead(&self) -> bool {
-        self.shelf.is_some() && self.pause.left == 0 && !self.is_writing()
-    }
-
-    /// Whether a write goes on that the next one would wait for.
-    pub fn is_writing(&self) -> bool {
-        self.store.as_ref().is_some_and(|store| self.writer.is_writing(store))
-    }
-
-    /// Has the oldest cluster that is in the store and in RAM be in the store alone; how many bytes
-    /// that gives.
-    pub fn unshelve(&mut self) -> usize {
-        self.shelf.as_mut().map_or(0, Shelf::forget_oldest)
-    }
-
-    /// Writes the open batch.
-    fn finish_batch(&mut self) -> Result<(), SpillError> {
-        self.finish_timed().inspect_err(|&error| self.pause.begin(error))?;
-        self.pause = Pause::NONE;
-        Ok(())
-    }
-
-    /// Has everything that left for the store be there.
-    ///
-    /// # Errors
-    /// [`SpillError::Io`]; what is not there stays in RAM, and nothing is lost.
-    pub fn flush(&mut self) -> Result<(), SpillError> {
-        let Some(store) = &self.store else { return Ok(()) };
-        let flushed = self.writer.flush(store).map_err(SpillError::Io);
-        flushed.inspect_err(|&error| self.pause.begin(error))
-    }
-
-    /// The clusters that are on their way to the store; each has a reference more than its records.
-    pub fn unwritten_clusters(&self) -> impl Iterator<Item = u32> {
-        self.writer.unwritten()
-    }
-
     /// Frees what a page whose entry was `pooled` took of the pool.
     fn leave_pool(&mut self, pooled: Entry) {
         if let State::Compressed { codec, len, handle } = pooled.state() {
@@ -1035,62 +698,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             self.lists.left(pooled.list());
             *self.pages_in_pool(codec) -= 1;
         }
-    }
-
-    /// Counts every reference of this cache to the store once more, for a child that gets a copy of
-    /// it. [`Cache::flush`] was called.
-    pub fn share_spilled(&mut self) {
-        self.writer.share();
-        self.each_reference(|store, cluster| store.clusters.add_reference(cluster));
-    }
-
-    /// Takes the references of [`Self::share_spilled`] away where no child came to be.
-    pub fn unshare_spilled(&self) {
-        self.each_reference(|store, cluster| {
-            store.clusters.drop_reference(cluster, &store.blocks);
-        });
-    }
-
-    /// Has the references to spilled pages noted where others can give them back. A child has to
-    /// do so before it uses its copy.
-    pub fn note_references(&mut self, references: References<'static>) {
-        self.held.note_in(references);
-    }
-
-    /// Where they are noted.
-    pub fn references(&self) -> References<'static> {
-        self.held.noted()
-    }
-
-    /// Gives all references to the store back: the cache is not used any more.
-    pub fn give_back_spilled(&mut self) {
-        let Some(store) = &self.store else { return };
-        // Nothing else may write to a cluster while a write to it goes on; what failed is of no
-        // use any more.
-        let _ = self.writer.settle(store);
-        let noted = self.held.noted();
-        if noted.is_there() {
-            noted.give_back(store.clusters, &store.blocks);
-            self.writer.unwritten().for_each(|cluster| {
-                store.clusters.drop_reference(cluster, &store.blocks);
-            });
-        } else {
-            self.unshare_spilled();
-        }
-    }
-
-    fn each_reference(&self, act: impl Fn(&Store<B>, u32)) {
-        let Some(store) = &self.store else { return };
-        let mut at = 0;
-        while let Some(page) = self.index.next_known(at, PAGE_NUMBER_END) {
-            if let State::Spilled { place, .. } | State::Clean { place, .. } =
-                self.index.get(page).state()
-            {
-                act(store, place.cluster());
-            }
-            at = page + 1;
-        }
-        self.writer.unwritten().for_each(|cluster| act(store, cluster));
     }
 }
 
@@ -1135,13 +742,6 @@ fn sweep<M: SpaceSource>(
         *entry = entry.at(handle).with_mark(mark);
         Some(Ordered::new(ordered.page(), handle))
     });
-}
-
-fn lost(error: ReadError) -> Lost {
-    match error {
-        ReadError::Io(errno) => Lost::Io(errno),
-        ReadError::Corrupt => Lost::Corrupt,
-    }
 }
 
 /// The first `bytes` of a space.

@@ -23,9 +23,9 @@ use zpager_codec::Page;
 use zpager_pool::{Pool, Space, SpaceSource};
 use zpager_store::{Batch, Blocks, CLUSTER_BYTES, Place, ReadError, read_run};
 
+use super::reading::RUN_MAX;
 use super::{
-    Cache, PAGE_BYTES, READ_BYTES, RUN_MAX, SpillError, Store, WRITE_BYTES_MIN, bytes_mut,
-    slice_mut,
+    Cache, PAGE_BYTES, READ_BYTES, SpillError, Store, WRITE_BYTES_MIN, bytes_mut, slice_mut,
 };
 use crate::coder::Coder;
 use crate::entry::{Entry, PageNumber, State};

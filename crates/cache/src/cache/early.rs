@@ -8,7 +8,8 @@
 use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, Early, Place};
 
-use super::{Cache, READ_BYTES, RUN_MAX};
+use super::reading::RUN_MAX;
+use super::{Cache, READ_BYTES};
 use crate::coder::Coder;
 use crate::entry::{PageNumber, State};
 use zpager_codec::CodecId;

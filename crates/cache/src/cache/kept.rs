@@ -16,7 +16,8 @@ use zpager_codec::{CodecId, PAGE_BYTES};
 use zpager_pool::{Pool, SpaceSource};
 use zpager_store::Blocks;
 
-use super::{Cache, Lost, Placed, Reads, in_pool, lost, outputs};
+use super::reading::lost;
+use super::{Cache, Lost, Placed, Reads, in_pool, outputs};
 use crate::coder::Coder;
 use crate::entry::{Entry, PageNumber, State};
 
