@@ -2,7 +2,7 @@
 //!
 //! One lock guards the engine. Bytes are made of blocks, and blocks of bytes, outside of it, a piece
 //! of a request at a time; under it they are only moved. The store is read without it as well, where there
-//! is another connection that may want it ([`crate::early`]).
+//! is another connection that may want it ([`early`]).
 //!
 //! Memory: the pool, all metadata, and what the connections take stay within what was granted, with
 //! a margin for what one block more may need and for a cluster that comes back from a full store.
@@ -10,43 +10,36 @@
 //! refused. A part is kept for blocks that are written again and do not become longer, as a full
 //! device could otherwise never be written to.
 //!
-//! Once [`Target::keep_memory`] was called the pool keeps RAM ahead of what it holds: all that the rest
-//! does not need, or so much as was set. As tables grow it gives some of that up; a thread of its own
-//! ([`Target::keep_ahead`]) takes more as it fills, and gives back as it empties. That thread waits,
-//! without the lock, until the kernel has some free, which may have to swap for it, and takes none while
-//! programs have less than half of what the pool has. Where it is behind, blocks leave for the store
-//! rather than have the kernel asked by whoever serves it. The same thread has the pool leave memory to
-//! programs, and take it back, as that is measured to pay ([`GiveWay`]); where the store takes no more the
-//! pool takes it back at once.
+//! Once [`Target::keep_memory`] was called the pool keeps RAM ahead of what it holds ([`ahead`]), some of
+//! which it leaves to programs where that pays ([`share`]). Where the thread that takes it is behind, blocks
+//! leave for the store rather than have the kernel asked by whoever serves it.
 //!
 //! Invariants: a block that was refused is what it was, and so are all others. A block of zeros is
-//! nothing at all. A block that is trimmed has left pool and store when the call returns. RAM is taken
-//! only where some is free ([`FreeMemory`]), once the kernel may swap to the device: whoever asks it for
-//! more has to make some himself, by writing to this very device.
+//! nothing at all. A block that is trimmed has left pool and store when the call returns.
 //!
 //! Bad case: writes of parts of blocks, each of which is read, changed and made bytes of again, all
 //! under the lock.
 
+mod ahead;
+mod early;
+mod share;
+
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use zpager_cache::{
     Cache, Coding, Content, Departed, Engine, Placed, Reads, SpillError, State, Store, Written,
 };
 use zpager_codec::{CodecId, PAGE_BYTES};
 use zpager_policy::{
-    Density, Design, GIVE_WAY_SLOTS, GiveWay, Holding, SLOTS, Sample, Sampler, Settings, Standing,
+    Density, Design, GIVE_WAY_SLOTS, GiveWay, Holding, SLOTS, Sample, Sampler, Settings,
 };
-use zpager_pool::{Space, SpaceSource};
+use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 
-use crate::free_memory::FreeMemory;
-use crate::moment::{Moment, server_ns};
+use crate::moment::Moment;
 use crate::nbd::BUFFERS_BYTES;
 use crate::shortage::{Room, Shortage};
-use crate::space::{TAKE_BYTES, take};
 use crate::statistics::{Counters, Status};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BLOCKS, Worker};
@@ -61,14 +54,6 @@ pub const MEMORY_BYTES_MIN: u64 = 8 << 20;
 pub(crate) const BLOCK_BYTES: u64 = PAGE_BYTES as u64;
 /// The most that one block more may need: a slab, a page of the index, of each order and of tables.
 pub(crate) const GROWTH_BYTES: usize = 64 << 10;
-/// Before RAM is asked for again that the kernel refused, and before it is looked for again where none
-/// was free.
-const KEEP_PAUSE: Duration = Duration::from_secs(1);
-const FREE_PAUSE: Duration = Duration::from_millis(5);
-/// How often in a row it is looked for on behalf of somebody who waits.
-const FREE_TRIALS: usize = 200;
-/// A pool with a store behind it takes no more ahead when it has so many times what programs have.
-const PROGRAMS_TIMES: u64 = 2;
 /// The least RAM that a pool may take ahead of what it holds.
 pub const AHEAD_BYTES_MIN: u64 = 1 << 20;
 /// Of a device that is larger, so many times its memory are taken to be in use at a time.
@@ -79,10 +64,6 @@ const RESERVE_BYTES: usize = 128 << 10;
 const SPILLS_MAX: u32 = 1 << 16;
 /// Writes to the store for a block that a pool of its own limit does not take.
 const TRIES_MAX: u32 = 4;
-/// Blocks of the pool among which the oldest in the sample is sought.
-const OLDEST_MAX: usize = 1024;
-/// The machine swaps to the device if it has read at least this part of the blocks from swap areas.
-const OWN_PART: u64 = 2;
 /// A store is nearly full when less than this part of it is left.
 const SCARCE_PART: u64 = 8;
 /// Blocks that are forgotten in one go.
@@ -114,19 +95,19 @@ pub struct Device<M: SpaceSource, B> {
 }
 
 /// What is under the lock.
-pub(crate) struct Shared<M: SpaceSource, B> {
-    pub(crate) engine: Box<Engine<M, B>>,
+struct Shared<M: SpaceSource, B> {
+    engine: Box<Engine<M, B>>,
     memory_bytes: u64,
     /// RAM that the pool has, in use or ahead; `None`: nothing is taken ahead.
     kept_bytes: Option<usize>,
     /// So much of it ahead of what it holds; all there may be without.
     ahead_bytes: Option<usize>,
-    pub(crate) connections: usize,
+    connections: usize,
     /// What each of them takes.
     connection_bytes: usize,
     /// Blocks that are not zero.
     blocks: u64,
-    pub(crate) counters: Counters,
+    counters: Counters,
     /// What the store may hold; 0 where there is none.
     store_bytes: u64,
     size_bytes: u64,
@@ -138,13 +119,6 @@ pub(crate) struct Shared<M: SpaceSource, B> {
     density: Density,
     /// How much of the memory is left to programs; `None` where it cannot be or is not to be.
     give_way: Option<GiveWay<'static>>,
-}
-
-/// What the thread that watches the machine saw of it when it looked last.
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    swapped_in_pages: u64,
-    server_ns: u64,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
@@ -182,59 +156,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             shared: Mutex::new(shared),
             uneven: Condvar::new(),
         })
-    }
-
-    /// Has the pool keep what it is to keep, others being served in between. It keeps what it has where
-    /// there is too little. Nothing is taken that is not `free`, where that is given.
-    fn keep(&self, mut free: Option<&mut FreeMemory>) -> Result<(), Missing> {
-        loop {
-            let (mut is_free, mut programs_bytes) = (true, u64::MAX);
-            if let Some(free) = &mut free {
-                is_free = free.has(TAKE_BYTES as u64);
-                programs_bytes = free.programs_bytes();
-            }
-            let mut shared = self.lock();
-            let Some(part) = shared.keep_part(is_free, programs_bytes)? else { return Ok(()) };
-            let base = shared.engine.cache.objects().base();
-            drop(shared);
-            // SAFETY: a part of the pool's stretch, which lives as long as the device.
-            let has_ram = unsafe { take(base.add(part.start), part.len()) };
-            let mut shared = self.lock();
-            shared.kept_bytes = Some(shared.engine.cache.objects().taken(part, has_ram));
-            if !has_ram {
-                return Err(Missing::Refused);
-            }
-        }
-    }
-
-    /// The same of what was granted while others are served: where none is free the kernel has a second
-    /// to make some so.
-    fn keep_granted(&self) -> Result<(), Missing> {
-        let mut free = FreeMemory::open().ok();
-        let (mut trials, mut most_bytes) = (0, None);
-        while trials < FREE_TRIALS {
-            match self.keep(free.as_mut()) {
-                Err(Missing::NoneFree) => thread::sleep(FREE_PAUSE),
-                outcome => return outcome,
-            }
-            let kept_bytes = self.lock().kept_bytes;
-            trials = if kept_bytes > most_bytes { 0 } else { trials + 1 };
-            most_bytes = most_bytes.max(kept_bytes);
-        }
-        Err(Missing::NoneFree)
-    }
-
-    /// Has the pool leave to programs what pays, by what was seen since the machine was looked at last.
-    fn give_way(&self, free: &mut FreeMemory, last: &mut Seen) {
-        let now = Seen { swapped_in_pages: free.swapped_in_pages(), server_ns: server_ns() };
-        let swapped_in_pages = now.swapped_in_pages.wrapping_sub(last.swapped_in_pages);
-        let term_ns = now.server_ns.wrapping_sub(last.server_ns);
-        *last = now;
-        self.lock().decide_share(swapped_in_pages, term_ns);
-        // What the store does not take stays, and with it the memory.
-        if let Ok(mut shared) = self.make_fit() {
-            shared.give_up();
-        }
     }
 
     /// Has blocks leave until all fits, others being served in between. Why they do not otherwise, if
@@ -437,27 +358,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
     }
 
     fn keep_ahead(&self) {
-        let mut free = FreeMemory::open().ok();
-        if free.is_none() {
-            // Nothing is known of the machine.
-            self.lock().give_way = None;
-        }
-        let swapped_in_pages = free.as_mut().map_or(0, FreeMemory::swapped_in_pages);
-        let mut last = Seen { swapped_in_pages, server_ns: server_ns() };
-        loop {
-            let shared = self.lock();
-            let is_idle = |shared: &mut Shared<M, B>| !shared.is_uneven() && !shared.is_share_due();
-            let shared = self.uneven.wait_while(shared, is_idle);
-            let is_share_due = shared.unwrap_or_else(PoisonError::into_inner).is_share_due();
-            if let Some(free) = free.as_mut().filter(|_| is_share_due) {
-                self.give_way(free, &mut last);
-            }
-            match self.keep(free.as_mut()) {
-                Ok(()) => {}
-                Err(Missing::NoneFree) => thread::sleep(FREE_PAUSE),
-                Err(Missing::Refused | Missing::Needed) => thread::sleep(KEEP_PAUSE),
-            }
-        }
+        self.go_on_keeping();
     }
 
     fn set_threshold(&self, percent: u64) -> Result<(), String> {
@@ -588,17 +489,6 @@ pub(crate) fn engine<M: SpaceSource + Copy, B: Blocks>(
     Some(Box::new(Engine::new(cache, design, sampler, setup.memory_bytes)))
 }
 
-/// Why a pool keeps less than it is to keep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Missing {
-    /// There is none free at present.
-    NoneFree,
-    /// The kernel gives none.
-    Refused,
-    /// Programs have so little that they need it more.
-    Needed,
-}
-
 /// Where within a block a range ends that ends at `end_bytes`.
 fn part_end(block: u64, end_bytes: u64) -> usize {
     (end_bytes - block * BLOCK_BYTES).min(BLOCK_BYTES) as usize
@@ -638,103 +528,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
 
     fn pool_pages_max(&self) -> u64 {
         (self.pool_bytes_max() / PAGE_BYTES) as u64
-    }
-
-    /// What the pool leaves to programs of its memory.
-    fn given_bytes(&self) -> u64 {
-        self.give_way.as_ref().map_or(0, |give_way| give_way.given_pages() * BLOCK_BYTES)
-    }
-
-    /// Leaves nothing to programs any more; whether it did.
-    fn take_back(&mut self) -> bool {
-        let did = self.given_bytes() > 0;
-        if let Some(give_way) = &mut self.give_way {
-            give_way.take_back();
-        }
-        did
-    }
-
-    /// Whether it is time to look at the machine, and decide anew what the pool leaves to it. A pool that
-    /// has no memory of its own gives none.
-    fn is_share_due(&self) -> bool {
-        self.kept_bytes.is_some() && self.give_way.as_ref().is_some_and(GiveWay::is_due)
-    }
-
-    /// Decides what the pool leaves to programs, which have had so many pages read from swap areas in this
-    /// term.
-    fn decide_share(&mut self, swapped_in_pages: u64, server_ns: u64) {
-        let Some(give_way) = &mut self.give_way else { return };
-        if swapped_in_pages < give_way.term_reads() / OWN_PART {
-            return give_way.skip();
-        }
-        let cache = &self.engine.cache;
-        let oldest = cache.oldest().take(OLDEST_MAX);
-        let age = oldest.filter_map(|block| give_way.distance(block)).max();
-        let pages = |bytes: usize| (bytes / PAGE_BYTES) as u64;
-        give_way.decide(&Standing {
-            taken_pages: pages(self.kept_bytes.unwrap_or(0).max(cache.pool_bytes())),
-            used_pages: pages(cache.pool_bytes()),
-            age: age.unwrap_or(cache.pooled_pages() as u64),
-            server_ns,
-        });
-    }
-
-    /// Has the pool keep no more than that.
-    fn give_up(&mut self) {
-        let most_bytes = self.pool_bytes_max();
-        if self.kept_bytes.is_some_and(|kept_bytes| kept_bytes > most_bytes) {
-            self.kept_bytes = Some(most_bytes);
-            self.engine.cache.objects().keep(most_bytes);
-        }
-    }
-
-    /// RAM that the pool is to keep if it is to have so much ahead of what it holds.
-    fn bytes_with(&self, ahead_bytes: usize) -> usize {
-        let bytes = self.engine.cache.pool_bytes().saturating_add(ahead_bytes);
-        bytes.min(self.pool_bytes_max())
-    }
-
-    /// Whether the pool keeps so little or so much that it is worth while to change that.
-    fn is_uneven(&self) -> bool {
-        let (Some(kept_bytes), Some(ahead_bytes)) = (self.kept_bytes, self.ahead_bytes) else {
-            return false;
-        };
-        kept_bytes < self.bytes_with(ahead_bytes / 2)
-            || kept_bytes > self.bytes_with(2 * ahead_bytes)
-    }
-
-    /// Has the pool keep what it is to keep. Gives a part for which RAM is to be taken first, while there
-    /// is one, RAM is free, and programs have enough.
-    fn keep_part(
-        &mut self,
-        is_free: bool,
-        programs_bytes: u64,
-    ) -> Result<Option<Range<usize>>, Missing> {
-        let Some(kept_bytes) = self.kept_bytes else { return Ok(None) };
-        let wanted_bytes = self.bytes_with(self.ahead_bytes.unwrap_or(usize::MAX));
-        let objects = self.engine.cache.objects();
-        objects.keep(wanted_bytes);
-        if kept_bytes < wanted_bytes {
-            let most_bytes = programs_bytes.saturating_mul(PROGRAMS_TIMES);
-            if self.store_bytes > 0 && kept_bytes as u64 > most_bytes {
-                return Err(Missing::Needed);
-            }
-            if !is_free {
-                return Err(Missing::NoneFree);
-            }
-        }
-        let missing = objects.missing();
-        self.kept_bytes = Some(match missing {
-            Some(_) => kept_bytes.min(wanted_bytes),
-            None => wanted_bytes,
-        });
-        Ok(missing)
-    }
-
-    /// Whether the pool holds all the RAM that was taken ahead.
-    fn is_exhausted(&self) -> bool {
-        let held_bytes = self.engine.cache.pool_bytes() + GROWTH_BYTES;
-        self.kept_bytes.is_some_and(|kept_bytes| kept_bytes < held_bytes)
     }
 
     /// What is held, and what has to stay free besides `reserve_bytes` before there is room for a block.
@@ -855,7 +648,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     }
 
     /// Notes what a read took that was made before the blocks were looked at.
-    pub(crate) fn note_read(&mut self, wall_ns: u64, cpu_ns: u64) {
+    fn note_read(&mut self, wall_ns: u64, cpu_ns: u64) {
         self.note_store(wall_ns, cpu_ns);
         self.density.decoded(0, wall_ns);
     }
@@ -877,12 +670,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     }
 
     /// Takes what the cache has of a block into the worker.
-    pub(crate) fn look(
-        &mut self,
-        worker: &mut Worker,
-        at: usize,
-        block: u64,
-    ) -> Result<(), Refused> {
+    fn look(&mut self, worker: &mut Worker, at: usize, block: u64) -> Result<(), Refused> {
         let mut reads = Reads::default();
         let (bytes, seen) = worker.slot_mut(at);
         let state = self.engine.cache.index.get(block).state();
@@ -997,128 +785,5 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         worker.page_mut(at).0[part.clone()].copy_from_slice(&changed.0[part]);
         worker.encode(at);
         self.put(worker, at, block)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::AtomicU64;
-    use zpager_policy::DesignId;
-    use zpager_seed::{Random, random};
-    use zpager_store::Memory;
-
-    use crate::space::Arena;
-
-    const MIB: u64 = 1 << 20;
-    const SIZE_BYTES: u64 = 64 * MIB;
-    const MEMORY_BYTES: u64 = 12 * MIB;
-    /// What a machine has read from its swap areas that swaps to the device alone.
-    const ALL_PAGES: u64 = u64::MAX;
-
-    /// A device that keeps its memory, with what it should hold.
-    struct Swap {
-        device: Device<Arena, Memory>,
-        worker: Worker,
-        random: Random,
-        /// The seed of each block that was written.
-        seeds: Vec<u64>,
-    }
-
-    /// A block half of which is noise.
-    fn block_of(seed: u64) -> [u8; PAGE_BYTES] {
-        let mut noise = fastrand::Rng::with_seed(seed);
-        let mut block = [seed as u8; PAGE_BYTES];
-        noise.fill(&mut block[..PAGE_BYTES / 2]);
-        block
-    }
-
-    impl Swap {
-        fn new(store_bytes: u64) -> Self {
-            let words = (0..Clusters::words_for(store_bytes)).map(|_| AtomicU64::new(0));
-            let clusters = Clusters::new(words.collect::<Vec<_>>().leak());
-            let setup = Setup {
-                size_bytes: SIZE_BYTES,
-                memory_bytes: MEMORY_BYTES,
-                memory_bytes_max: MEMORY_BYTES,
-                ahead_bytes: None,
-                settings: Settings::of(DesignId::Default),
-            };
-            let store = Store { blocks: Memory::default(), clusters };
-            let device = Device::new(Arena, &setup, Some(store)).expect("address space");
-            assert!(device.keep_memory());
-            let worker = device.connect().expect("the first");
-            Swap { device, worker, random: random(2003), seeds: Vec::new() }
-        }
-
-        /// Writes one block more; false where it is refused.
-        fn write(&mut self) -> bool {
-            let (at, seed) = (self.seeds.len() as u64 * BLOCK_BYTES, self.random.u64(..));
-            self.worker.slot(at, PAGE_BYTES).copy_from_slice(&block_of(seed));
-            let is_written = self.device.write(&mut self.worker, at, PAGE_BYTES).is_ok();
-            if is_written {
-                self.seeds.push(seed);
-            }
-            is_written
-        }
-
-        fn check(&mut self, block: usize) {
-            let read = self.device.read(&mut self.worker, block as u64 * BLOCK_BYTES, PAGE_BYTES);
-            assert!(read == Ok(&block_of(self.seeds[block])), "block {block}");
-        }
-
-        /// Reads what was written shortly before until it is time to decide, and decides.
-        fn want_what_left_last(&mut self) {
-            while !self.device.lock().is_share_due() {
-                let back = self.random.u64(1..64) as usize;
-                self.check(self.seeds.len() - back);
-            }
-            self.device.lock().decide_share(ALL_PAGES, 1_000_000_000);
-            self.device.make_fit().expect("the store has room").give_up();
-        }
-    }
-
-    #[test]
-    fn what_is_given_to_programs_leaves_for_the_store_and_all_blocks_stay() {
-        let mut swap = Swap::new(64 * MIB);
-        (0..24 * MIB / BLOCK_BYTES).for_each(|_| assert!(swap.write()));
-        for _ in 0..8 {
-            // What is wanted again soon is what more memory would have kept.
-            swap.seeds.truncate(swap.seeds.len() - 64);
-            (0..64).for_each(|_| assert!(swap.write()));
-            swap.want_what_left_last();
-        }
-        let status = swap.device.status();
-        assert!(status.given_bytes > MEMORY_BYTES / 2, "{status:?}");
-        assert!(status.kept_bytes + status.given_bytes <= MEMORY_BYTES, "{status:?}");
-        (0..swap.seeds.len()).for_each(|block| swap.check(block));
-    }
-
-    #[test]
-    fn what_was_given_is_taken_back_before_a_block_is_refused() {
-        let mut swap = Swap::new(16 * MIB);
-        (0..20 * MIB / BLOCK_BYTES).for_each(|_| assert!(swap.write()));
-        swap.want_what_left_last();
-        assert!(swap.device.status().given_bytes > 0);
-        while swap.write() {
-            let status = swap.device.status();
-            assert!(status.blocks < SIZE_BYTES / BLOCK_BYTES, "it cannot hold all: {status:?}");
-        }
-        let status = swap.device.status();
-        assert_eq!(status.given_bytes, 0);
-        assert!(status.held_bytes + MIB > MEMORY_BYTES, "{status:?}");
-        (0..swap.seeds.len()).for_each(|block| swap.check(block));
-    }
-
-    #[test]
-    fn a_machine_that_swaps_elsewhere_is_given_nothing() {
-        let mut swap = Swap::new(64 * MIB);
-        (0..24 * MIB / BLOCK_BYTES).for_each(|_| assert!(swap.write()));
-        while !swap.device.lock().is_share_due() {
-            swap.check(swap.seeds.len() - 1);
-        }
-        swap.device.lock().decide_share(0, 1_000_000_000);
-        assert_eq!(swap.device.status().given_bytes, 0);
-        assert!(!swap.device.lock().is_share_due(), "a new term");
     }
 }

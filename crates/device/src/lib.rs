@@ -17,7 +17,6 @@ pub mod control;
 mod dense;
 mod device;
 mod disk;
-mod early;
 mod encoder;
 mod free_memory;
 mod kept;

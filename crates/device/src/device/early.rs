@@ -13,21 +13,21 @@ use zpager_cache::State;
 use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, Early, FilePlace};
 
-use crate::device::Shared;
+use super::Shared;
 use crate::moment::Moment;
 use crate::target::Refused;
 use crate::worker::{PIECE_BYTES, Worker};
 
 /// A read that is to be made without the lock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Planned {
+pub(super) struct Planned {
     early: Early,
     place: FilePlace,
 }
 
 /// One that was made, into the worker's pages.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Made {
+pub(super) struct Made {
     early: Early,
     is_whole: bool,
     wall_ns: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Made {
 
 impl Planned {
     /// Makes it. Where it fails it is as if it had not been made: the block's own read then says why.
-    pub(crate) fn make(self, worker: &mut Worker) -> Made {
+    pub(super) fn make(self, worker: &mut Worker) -> Made {
         let began = Moment::now();
         // SAFETY: the store's files stay open as long as the device serves.
         let file = unsafe { BorrowedFd::borrow_raw(self.place.descriptor) };
@@ -59,7 +59,7 @@ impl Planned {
 impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     /// The read that looking at `block` and at most `most` in all begins with, where there are others who
     /// may want the lock meanwhile.
-    pub(crate) fn plan_read(&self, block: u64, most: usize) -> Option<Planned> {
+    pub(super) fn plan_read(&self, block: u64, most: usize) -> Option<Planned> {
         let state = self.engine.cache.index.get(block).state();
         if self.connections < 2 || !matches!(state, State::Spilled { .. }) {
             return None;
@@ -71,7 +71,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
 
     /// Looks at the blocks that were read for, of which `block` is the worker's `at`; gives how many they
     /// are.
-    pub(crate) fn look_at_read(
+    pub(super) fn look_at_read(
         &mut self,
         worker: &mut Worker,
         at: usize,
