@@ -159,12 +159,13 @@ mod struck {
     }
 }
 
-/// What a design does to pages differs, and the hazards do not: fork, and calls into absent memory.
+/// What a design does to pages differs, and the hazards do not: fork, calls into absent memory, threads that
+/// read the store beside each other.
 mod designs {
     use super::*;
 
     fn check_all(design: &str) {
-        for victim in ["shared", "readwrite"] {
+        for victim in ["shared", "readwrite", "readers"] {
             let setup = Setup::of_mib(24).start(Start::FirstInstruction);
             check(victims::job(victim), setup.design(design));
         }

@@ -118,6 +118,7 @@ fn an_encrypted_store_gives_back_what_it_got() {
     expect_spilled(&compare(&both.argument(program), &setup));
     let small = Setup::of_mib(16).start(Start::FirstInstruction).encrypted();
     expect_spilled(&compare(&victims::job("inherit"), &small));
+    expect_spilled(&compare(&victims::job("readers"), &small));
     let managed = compare(&field("256", "words", "1"), &small);
     expect_spilled(&managed);
     let store = &managed.stats.store;
