@@ -10,7 +10,8 @@
 //! Invariants: a buffer that has an owner is that thread's; the others, and who owns which, are the
 //! lock holder's. What was read is believed only while its cluster is of the same generation.
 //!
-//! Bad for: faults of several threads on one page, of which each reads it.
+//! Bad for: faults of several threads on one page, of which each reads it. A thread beside which no other
+//! faults would copy what it reads once more, and so holds the lock.
 
 use zpager_cache::State;
 use zpager_store::Early;
@@ -29,6 +30,8 @@ const BUDGET_BYTES_EACH: u64 = 4 << 20;
 
 /// The owner of a buffer that is nobody's.
 const NOBODY: u32 = 0;
+/// A thread that made so many faults in a row has nobody to read beside.
+const FAULTS_ALONE: u32 = 64;
 
 /// The buffers.
 pub(crate) struct EarlyReads {
@@ -40,6 +43,9 @@ pub(crate) struct EarlyReads {
     used_bytes: [usize; READERS_MAX],
     /// What the read took that is being made use of.
     read_ticks: u64,
+    /// The thread that made the last fault, and how many of its faults came in a row.
+    last: u32,
+    faults_in_a_row: u32,
 }
 
 /// A read that is to be made without the lock.
@@ -64,6 +70,8 @@ impl EarlyReads {
             owners: [NOBODY; READERS_MAX],
             used_bytes: [0; READERS_MAX],
             read_ticks: 0,
+            last: NOBODY,
+            faults_in_a_row: 0,
         })
     }
 
@@ -91,6 +99,14 @@ impl EarlyReads {
     /// What reads take at present, of the time that one took.
     pub(crate) fn read_ticks(&self) -> u64 {
         self.read_ticks
+    }
+
+    /// Notes a fault of a thread; whether there are others that make some, too.
+    fn is_among_others(&mut self, number: u32) -> bool {
+        self.faults_in_a_row =
+            if self.last == number { self.faults_in_a_row.saturating_add(1) } else { 0 };
+        self.last = number;
+        self.faults_in_a_row < FAULTS_ALONE
     }
 
     fn readers(&self) -> usize {
@@ -126,7 +142,10 @@ impl Process {
     /// The read that a fault at `page` of `thread` begins with, where other threads may want the lock
     /// meanwhile.
     pub(crate) fn plan_read(&mut self, thread: &Thread, page: u64) -> Option<Pending> {
-        if self.threads.was_always_one() || self.recorder.is_some() || !self.keeps_buffers() {
+        if self.threads.was_always_one() || !self.early.is_among_others(thread.number()) {
+            return None;
+        }
+        if self.recorder.is_some() || !self.keeps_buffers() {
             return None;
         }
         let State::Spilled { .. } = self.engine.cache.index.get(page).state() else { return None };
