@@ -1,8 +1,8 @@
 //! The blocks of the device: block n is page n of the engine, and all of them are swapped out.
 //!
 //! One lock guards the engine. Bytes are made of blocks, and blocks of bytes, outside of it, a piece
-//! of a request at a time; under it they are only moved. The store is read without it as well, where there
-//! is another connection that may want it ([`early`]).
+//! of a request at a time; under it they are only moved. The store is read without it as well ([`early`]),
+//! but what is read around a block.
 //!
 //! Memory: the pool, all metadata, and what the connections take stay within what was granted, with
 //! a margin for what one block more may need and for a cluster that comes back from a full store.

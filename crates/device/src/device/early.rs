@@ -2,7 +2,7 @@
 //!
 //! Who wants blocks that are in the store sees under the lock what would be read for them, reads that into
 //! his own buffers without the lock, and then looks at the blocks as if it had just come
-//! ([`zpager_store::Early`]).
+//! ([`zpager_store::Early`]). Blocks of a request that lie one behind the other come with one read.
 //!
 //! Bad case: blocks that are written or trimmed meanwhile; what was read is of no use then.
 
@@ -57,11 +57,10 @@ impl Planned {
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
-    /// The read that looking at `block` and at most `most` in all begins with, where there are others who
-    /// may want the lock meanwhile.
+    /// The read that looking at `block` and at most `most` in all begins with, if it begins with one.
     pub(super) fn plan_read(&self, block: u64, most: usize) -> Option<Planned> {
         let state = self.engine.cache.index.get(block).state();
-        if self.connections < 2 || !matches!(state, State::Spilled { .. }) {
+        if !matches!(state, State::Spilled { .. }) {
             return None;
         }
         let cache = &self.engine.cache;
