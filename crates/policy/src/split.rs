@@ -37,8 +37,11 @@ const PART_MIN: u32 = PARTS / 16;
 const PART_MAX: u32 = PARTS * 15 / 16;
 /// How far it moves at a time.
 const PART_STEP: u32 = PARTS / 32;
-/// A "somewhat" larger or smaller share: this part of the sum.
+/// A "somewhat" larger or smaller share: this part of the sum, but half of the pool at most, as what
+/// it is worth as a whole says little about a part of it; and no less than a trace.
 const MARGIN_PART: usize = 16;
+const MARGIN_POOL_PART: usize = 2;
+const MARGIN_MIN_PART: usize = 128;
 /// Of less than this part of what is resident it is not known what it is worth.
 const LEFT_PART: usize = 4;
 /// Part of the resident pages that leave between two moves.
@@ -209,7 +212,8 @@ impl Split {
         if left_bytes < shares.resident_bytes / LEFT_PART || left_bytes == 0 {
             return None;
         }
-        let margins = bytes as f64 / shares.margin_bytes().max(1) as f64;
+        let margin_bytes = self.resident_margin.max(1) as f64 * PAGE_BYTES as f64;
+        let margins = bytes as f64 / margin_bytes;
         let dearer = shares.resident_bytes as f64 / left_bytes as f64;
         Some((self.resident_worth() as f64 / FAULT as f64 * margins * dearer) as u64)
     }
@@ -294,7 +298,8 @@ impl Split {
 impl Shares {
     /// A "somewhat" larger or smaller share.
     fn margin_bytes(&self) -> usize {
-        (self.resident_bytes + self.pool_bytes) / MARGIN_PART
+        let sum = self.resident_bytes + self.pool_bytes;
+        (self.pool_bytes / MARGIN_POOL_PART).clamp(sum / MARGIN_MIN_PART, sum / MARGIN_PART)
     }
 }
 
@@ -354,12 +359,16 @@ mod tests {
     /// How far the border of a process moves whose pages all left in order and come back as `missed`
     /// says; a read from the store takes `read_ticks`, a fault served from the pool 100.
     fn border_after(missed: impl Fn(u64) -> Option<From>, read_ticks: u64) -> i32 {
-        let shares = Shares {
-            resident_bytes: 4 * MIB,
-            pool_bytes: 4 * MIB,
-            has_store: true,
-            ..Shares::default()
-        };
+        border_of((4 * MIB, 4 * MIB), missed, read_ticks)
+    }
+
+    /// [`border_after`] of a process with such resident memory and such a pool.
+    fn border_of(
+        (resident_bytes, pool_bytes): (usize, usize),
+        missed: impl Fn(u64) -> Option<From>,
+        read_ticks: u64,
+    ) -> i32 {
+        let shares = Shares { resident_bytes, pool_bytes, has_store: true, ..Shares::default() };
         let mut slots = vec![Sample::default(); SLOTS];
         let mut sampler = Sampler::new(&mut slots, 1000);
         let mut split = Split::default();
@@ -394,6 +403,15 @@ mod tests {
         // Raw ones take as much of the pool: they should have stayed resident.
         assert_eq!(border_after(|_| None, 300), -STEP);
         assert_eq!(border_after(|page| from_store(page, true), 300), STEP);
+    }
+
+    #[test]
+    fn of_a_small_pool_its_older_half_is_looked_at() {
+        let small = (31 * MIB, MIB);
+        let missed_soon = |page| (page > 1200).then_some(From::Pool);
+        assert_eq!(border_of(small, missed_soon, 300), STEP);
+        let missed_late = |page| (page < 800).then_some(From::Pool);
+        assert_eq!(border_of(small, missed_late, 300), -STEP);
     }
 
     #[test]
