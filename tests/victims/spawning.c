@@ -1,11 +1,14 @@
 /*
  * vfork and exec, posix_spawn, system and popen, with every argument, path and
  * environment string in absent memory; and programs that replace themselves.
+ * A child that wants to be traced before it is a process of its own, as a debugger's
+ * does, ends, whether it may or not.
  * Called with `echo` it is its own child; with `chain N` it executes itself N
  * times more, each time with another environment.
  */
 #include "victim.h"
 #include <spawn.h>
+#include <sys/ptrace.h>
 
 #define ARGUMENTS 200
 
@@ -83,6 +86,14 @@ static void by_vfork(uint64_t tag) {
     if (child == 0)
         _exit(17);
     CHECK(WEXITSTATUS(wait_for(child)) == 17);
+    press();
+    child = vfork();
+    if (child == 0) {
+        ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        getppid();
+        _exit(18);
+    }
+    CHECK(WEXITSTATUS(wait_for(child)) == 18);
 }
 
 static void by_spawn(uint64_t tag) {

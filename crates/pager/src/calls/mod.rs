@@ -201,6 +201,7 @@ impl Process {
             | nr::__NR_set_tid_address
             | nr::__NR_rseq
             | nr::__NR_io_uring_setup
+            | nr::__NR_ptrace
             | nr::__NR_prctl => self.process_call(thread, context),
             _ => self.plain_call(thread, context),
         }
