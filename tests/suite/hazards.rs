@@ -99,6 +99,7 @@ hazards! {
     sigwaits "sigwaits" 20;
     wakings "wakings" 20;
     sigstacks "sigstacks" 20;
+    code "code" 16;
     segv "segv" 20;
     sigbus "sigbus" 20;
     sigsys "sigsys" 20;

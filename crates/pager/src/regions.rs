@@ -35,13 +35,19 @@ pub(crate) enum InChild {
 }
 
 impl Region {
-    /// Whether its pages can be lifted: readable, and not code that is being run or written.
+    /// Whether its pages can be lifted. Code too: fetching an instruction faults as reading does.
     pub(crate) fn may_leave(&self) -> bool {
-        self.protection & nr::PROT_READ != 0 && self.protection & nr::PROT_EXEC == 0
+        self.protection & nr::PROT_READ != 0
     }
 
     pub(crate) fn is_writable(&self) -> bool {
         self.protection & nr::PROT_WRITE != 0
+    }
+
+    /// Whether `UFFDIO_MOVE` takes its pages to staging and back: it wants one protection on both
+    /// sides (mm/userfaultfd.c of Linux, `validate_move_areas`).
+    pub(crate) fn can_move(&self) -> bool {
+        self.protection == nr::PROT_READ | nr::PROT_WRITE
     }
 
     pub(crate) fn pages(&self) -> Pages {

@@ -92,8 +92,7 @@ impl Process {
     pub(crate) fn make_way(&mut self, page: u64, pages: usize) -> Way {
         let bytes = (pages * PAGE_BYTES) as i64;
         self.find_room(bytes);
-        // The kernel moves between mappings of one protection only.
-        let can_move = || self.regions.find(page).is_some_and(|region| region.is_writable());
+        let can_move = || self.regions.find(page).is_some_and(|region| region.can_move());
         if pages >= MOVED_MIN && self.keeps_spares() && can_move() {
             self.fit_spares();
             if self.spare_pages >= pages {

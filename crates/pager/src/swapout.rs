@@ -300,7 +300,7 @@ impl Process {
         lifted: &mut [u64],
         staged: usize,
     ) -> usize {
-        if self.lift == Lift::Copy || !region.is_writable() || self.frame_of(pages[0]).is_some() {
+        if self.lift == Lift::Copy || !region.can_move() || self.frame_of(pages[0]).is_some() {
             return self.lift_by_copy(region, pages, lifted, staged);
         }
         let mut done = 0;
@@ -356,8 +356,8 @@ impl Process {
         came
     }
 
-    /// The way of kernels without `UFFDIO_MOVE`, of memory that nobody can write, and of pages in
-    /// frames, which are write-protected already and never moved while another process has them.
+    /// The way of kernels without `UFFDIO_MOVE`, of memory that nobody can write or that holds code, and
+    /// of pages in frames, which are write-protected already and never moved while another process has them.
     fn lift_by_copy(
         &mut self,
         region: &Region,
