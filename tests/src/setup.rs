@@ -37,6 +37,8 @@ pub enum Lift {
     Move,
     /// Write-protect, copy and drop: the way of kernels before 6.8.
     Copy,
+    /// By stretches with gaps, as in processes of several threads that run at the same time.
+    Stretches,
 }
 
 /// One way to run a program under zpager.
@@ -161,8 +163,10 @@ impl Setup {
             Start::Pressure => pairs.push(("ZPAGER_FROM_START", "0")),
             Start::Default => {}
         }
-        if self.lift == Lift::Copy {
-            pairs.push(("ZPAGER_LIFT", "copy"));
+        match self.lift {
+            Lift::Move => {}
+            Lift::Copy => pairs.push(("ZPAGER_LIFT", "copy")),
+            Lift::Stretches => pairs.push(("ZPAGER_LIFT", "stretches")),
         }
         pairs
     }

@@ -1,15 +1,15 @@
 //! Every hazard of the design, each a victim in C that checks itself, managed in every way.
 //!
 //! A victim is run managed from its first instruction, entered when the budget
-//! comes near, and with pages lifted as on kernels without `UFFDIO_MOVE`; the
-//! three differ in codec and store too. Outputs must equal the free run's.
+//! comes near, and with pages lifted as on kernels without `UFFDIO_MOVE` and by
+//! stretches; they differ in codec and store too. Outputs must equal the free run's.
 
 use zpager_tests::victims;
 use zpager_tests::{Ending, Job, Lift, Setup, Start, Store, compare};
 
 const SIGBUS: i32 = 7;
 
-/// The three ways to manage a victim in `mib` MiB.
+/// One of the ways to manage a victim.
 fn check(victim: Job, setup: Setup) {
     let free = victim.free();
     assert_eq!(free.ending, Ending::Exited(0), "free: {}", free.report());
@@ -52,6 +52,12 @@ macro_rules! hazards {
             fn lifted_by_copy() {
                 let setup = Setup::of_mib($mib).start(Start::FirstInstruction).lift(Lift::Copy);
                 check(job(), setup.store(third_store!($($store)?)));
+            }
+
+            #[test]
+            fn lifted_by_stretches() {
+                let setup = Setup::of_mib($mib).start(Start::FirstInstruction);
+                check(job(), setup.lift(Lift::Stretches));
             }
         }
     )*};

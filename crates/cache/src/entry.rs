@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bits 0..3   state
-//! resident    3      whether it is write-protected
+//! resident    3      whether it is write-protected      4      whether it may be part of a huge page
 //!             8..24  turn of the clock at which it came in  24..56 frame  61..63 heat
 //! clean       3..7   codec   7..56 place in the store       56..64 turn at which it came in
 //! same-filled 8..40  number of the value                    56..61 left  61..63 heat
@@ -95,6 +95,7 @@ const CLEAN: u64 = 5;
 /// Bits of the tag by which resident pages, clean or not, are told from all others.
 const IN_RAM_BITS: u64 = 3;
 const PROTECTED: u64 = 1 << TAG_BITS;
+const MAY_BE_HUGE: u64 = 1 << (TAG_BITS + 1);
 const CODEC_AT: u32 = 3;
 const LEN_AT: u32 = 7;
 const LIST_AT: u32 = 19;
@@ -262,6 +263,20 @@ impl Entry {
         Entry(if protected { self.0 | PROTECTED } else { self.0 & !PROTECTED })
     }
 
+    /// The same entry of a resident page that is not clean, and may be part of a huge page or is none.
+    #[must_use]
+    pub fn with_doubt(self, may_be_huge: bool) -> Entry {
+        debug_assert!(self.tag() == RESIDENT);
+        Entry(if may_be_huge { self.0 | MAY_BE_HUGE } else { self.0 & !MAY_BE_HUGE })
+    }
+
+    /// Whether it is resident and was there before it was managed, so that the kernel may have it as
+    /// a part of a huge page.
+    #[inline]
+    pub fn may_be_huge(self) -> bool {
+        self.tag() == RESIDENT && self.0 & MAY_BE_HUGE != 0
+    }
+
     /// The turn at which a resident page came in, if it is `now`; of a clean page one of the last 256.
     #[inline]
     pub fn arrival(self, now: u16) -> Option<u16> {
@@ -362,6 +377,10 @@ mod tests {
             prop_assert!(!entry.is_protected() && protected.is_protected());
             prop_assert_eq!((protected.state(), protected.history()), (state, entry.history()));
             prop_assert_eq!(protected.with_protection(false), entry);
+            let doubted = protected.with_doubt(true);
+            prop_assert!(!protected.may_be_huge() && doubted.may_be_huge() && doubted.is_protected());
+            prop_assert_eq!((doubted.state(), doubted.history()), (state, entry.history()));
+            prop_assert_eq!(doubted.with_doubt(false), protected);
         }
 
         #[test]

@@ -90,15 +90,21 @@ impl Process {
             let run = rest.take_while(|page| self.is_protected(*page)).count() as u64;
             from = first + run;
             (first..from).for_each(|page| self.engine.written(page, 0));
-            let (start, bytes) = (first as usize * PAGE_BYTES, run as usize * PAGE_BYTES);
-            if self.uffd.write_protect(start, bytes, false).is_err() {
-                // Not over the border of two mappings on kernels before 6.3.
-                for page in first..from {
-                    let start = page as usize * PAGE_BYTES;
-                    if let Err(error) = self.uffd.write_protect(start, PAGE_BYTES, false) {
-                        self.fail(error, start);
-                    }
-                }
+            self.end_protection(&(first..from));
+        }
+    }
+
+    /// Lets pages be written that are not clean.
+    pub(crate) fn end_protection(&self, pages: &Pages) {
+        let bytes = (pages.end - pages.start) as usize * PAGE_BYTES;
+        if self.uffd.write_protect(pages.start as usize * PAGE_BYTES, bytes, false).is_ok() {
+            return;
+        }
+        // Not over the border of two mappings on kernels before 6.3.
+        for page in pages.clone() {
+            let start = page as usize * PAGE_BYTES;
+            if let Err(error) = self.uffd.write_protect(start, PAGE_BYTES, false) {
+                self.fail(error, start);
             }
         }
     }

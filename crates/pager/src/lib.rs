@@ -29,6 +29,7 @@ mod signals;
 mod spares;
 mod spawn;
 mod start;
+mod stretches;
 mod stubs;
 mod swapout;
 mod threads;

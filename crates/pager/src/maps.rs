@@ -21,6 +21,9 @@ pub(crate) struct Line {
 pub(crate) enum Kind {
     /// Private memory without a file: the heap, malloc's mappings, zeroed data, stacks of threads.
     PrivateAnonymous,
+    /// What the kernel or a device shares with the program: rings and registers, by which it may be told
+    /// of other memory.
+    Device,
     /// Anything else.
     Other,
 }
@@ -70,6 +73,8 @@ fn parse(line: &[u8]) -> Option<Line> {
     let is_private = permissions.get(3) == Some(&b'p');
     let kind = if is_private && inode == b"0" && anonymous_name {
         Kind::PrivateAnonymous
+    } else if is_device(name) {
+        Kind::Device
     } else {
         Kind::Other
     };
@@ -79,6 +84,13 @@ fn parse(line: &[u8]) -> Option<Line> {
     let protection =
         bit(0, b'r', nr::PROT_READ) | bit(1, b'w', nr::PROT_WRITE) | bit(2, b'x', nr::PROT_EXEC);
     Some(Line { start, end, protection, kind })
+}
+
+/// Whether a mapping of this name is of a device, a socket, or a ring of asynchronous I/O.
+fn is_device(name: &[u8]) -> bool {
+    let is_below = |folder: &[u8]| name.starts_with(folder);
+    is_below(b"/dev/") && !is_below(b"/dev/shm/") && !is_below(b"/dev/zero")
+        || [b"anon_inode:".as_slice(), b"socket:", b"/[aio]"].into_iter().any(is_below)
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<usize> {
@@ -122,12 +134,17 @@ mod tests {
             kind: Kind::PrivateAnonymous,
         };
         assert_eq!(heap, Some(expected));
-        let kinds: [(&[u8], Kind); 5] = [
+        let kinds: [(&[u8], Kind); 10] = [
             (b"7f00-8000 ---p 00000000 00:00 0", Kind::PrivateAnonymous),
             (b"7f00-8000 rw-s 00000000 00:01 1 /dev/zero (deleted)", Kind::Other),
             (b"7f00-8000 r-xp 00002000 fe:00 1234 /usr/lib/libc.so.6", Kind::Other),
             (b"7f00-8000 rw-p 00000000 00:00 0 [stack]", Kind::Other),
             (b"7f00-8000 rw-p 00000000 00:00 0 [anon:arena]", Kind::PrivateAnonymous),
+            (b"7f00-8000 rw-s 00000000 00:1a 7 /dev/shm/queue", Kind::Other),
+            (b"7f00-8000 rw-s 00000000 00:05 9 /dev/infiniband/uverbs0", Kind::Device),
+            (b"7f00-8000 rw-s 00000000 00:0e 3 anon_inode:[io_uring]", Kind::Device),
+            (b"7f00-8000 rw-s 00000000 00:08 5 socket:[5]", Kind::Device),
+            (b"7f00-8000 rw-s 00000000 00:0c 2 /[aio] (deleted)", Kind::Device),
         ];
         for (line, kind) in kinds {
             assert_eq!(parse(line).map(|line| line.kind), Some(kind));

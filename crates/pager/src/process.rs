@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Acquire};
 
 use zpager_cache::{Cache, Engine};
 use zpager_codec::Page;
+use zpager_policy::Faster;
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::lock::{Guard, Lock};
 use zpager_sys::mapping::Mapping;
@@ -83,7 +84,15 @@ pub(crate) struct Process {
     pub(crate) spare_pages: usize,
     /// The kernel may have pages of the program after a call, in a pipe or on their way to a network.
     pub(crate) lends_pages: bool,
-    /// Pages on their way in.
+    /// The kernel or a device may have pages beyond a call and write them.
+    pub(crate) may_pin: bool,
+    /// Pages that lie apart can be given back with one call.
+    pub(crate) drops_parts: bool,
+    /// What lifting a page takes run by run, and by stretches.
+    pub(crate) lifting: Faster,
+    /// The latter wherever it can be done, for tests.
+    pub(crate) always_stretches: bool,
+    /// Pages on their way in, and out by stretches.
     pub(crate) incoming: Mapping,
     /// Most pages that were ever on their way in.
     pub(crate) incoming_pages_max: usize,

@@ -303,13 +303,9 @@ impl Process {
 
     /// Swaps a page out if it may leave.
     fn lift_alone(&mut self, page: u64) {
-        let region = self.regions.find(page).filter(|region| region.may_leave());
-        if let Some(region) = region
-            && self.threads.hold_end(page).is_none()
-        {
-            let mut lifted = [0];
-            let count = self.lift_run(&region, &[page], &mut lifted, 0);
-            self.store_lifted(&lifted[..count]);
+        let may_leave = self.regions.find(page).is_some_and(|region| region.may_leave());
+        if may_leave && self.threads.hold_end(page).is_none() {
+            self.swap_out_runs(&[page]);
         }
     }
 

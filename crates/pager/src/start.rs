@@ -9,7 +9,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Engine, Store};
-use zpager_policy::{Design, SLOTS, Sample, Sampler, StoreCodec};
+use zpager_policy::{Design, Faster, SLOTS, Sample, Sampler, StoreCodec};
 use zpager_store::{Cipher, Clusters, References, Seal, Stores};
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
@@ -20,8 +20,8 @@ use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
 use zpager_wire::{
-    CONTROL_VARIABLE, Control, Entry, EventKind, ProcessSlot, STORES_MAX, ServerSettings, Settings,
-    StoreKey, StoreSettings, Tables,
+    CONTROL_VARIABLE, Control, Entry, EventKind, Lifting, ProcessSlot, STORES_MAX, ServerSettings,
+    Settings, StoreKey, StoreSettings, Tables,
 };
 
 use crate::account::{Published, count};
@@ -285,8 +285,11 @@ fn build(
     let stores = store.iter().flat_map(|store| store.blocks.blocks());
     store_fds.iter_mut().zip(stores).for_each(|(fd, store)| *fd = store.descriptor());
     let staging = Mapping::reserve(STAGING_PAGES * PAGE_BYTES)?;
-    let wanted = if settings.lift_by_copy != 0 { Lift::Copy } else { Lift::Move };
+    let is_wanted = |lifting| settings.lifting == lifting as u8;
+    let wanted = if is_wanted(Lifting::ByCopy) { Lift::Copy } else { Lift::Move };
     let (uffd, lift) = register_staging(&staging, wanted)?;
+    // SAFETY: nothing is there yet.
+    let dropped_bytes = unsafe { process::drop_parts(&[[staging.start(), PAGE_BYTES]]) };
     let hard_bytes = limits::hard_bytes().unwrap_or(u64::MAX) as usize;
     let pool_bytes_max = (settings.budget_bytes as usize).min(hard_bytes / POOL_PART);
     // SAFETY: the supervisor's mapping, which `load` has mapped as a whole.
@@ -329,6 +332,10 @@ fn build(
         staging,
         spare_pages: 0,
         lends_pages: false,
+        may_pin: false,
+        drops_parts: dropped_bytes == PAGE_BYTES,
+        lifting: Faster::default(),
+        always_stretches: is_wanted(Lifting::ByStretches),
         incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         actions: [signal::Action::default(); SIGNALS + 1],
@@ -492,6 +499,7 @@ impl Process {
             let mut found = 0;
             // Without /proc nothing is managed, and the summary shows it.
             let _ = maps::each_line(|line| {
+                self.may_pin |= line.kind == Kind::Device;
                 let wanted = line.kind == Kind::PrivateAnonymous
                     && line.end - line.start >= MANAGED_BYTES_MIN
                     && line.start >= from;

@@ -9,7 +9,8 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_cache::{Departed, Entry, Leavers, PageNumber, Placed, SpillError, Written};
-use zpager_policy::{Shares, Step};
+use zpager_codec::Page;
+use zpager_policy::{Alternative, Shares, Step};
 use zpager_sys::processor::ticks;
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, PAGE_BYTES};
@@ -274,12 +275,22 @@ impl Process {
             },
         };
         let chosen = self.engine.choose(&view, &mut victims);
+        let victims = &victims[..chosen];
+        match self.way_to_lift() {
+            Alternative::Plain => self.swap_out_runs(victims),
+            Alternative::Other => self.swap_out_stretches(victims),
+        }
+    }
+
+    /// Swaps out at most [`LIFT_PAGES`] resident pages, in ascending order, run by run; gives how many.
+    pub(crate) fn swap_out_runs(&mut self, victims: &[u64]) -> usize {
+        let began = ticks();
         let mut lifted = [0; LIFT_PAGES];
         let mut count_lifted = 0;
         let mut at = 0;
-        while at < chosen {
+        while at < victims.len() {
             let region = self.regions.find(victims[at]);
-            let run = run_length(&victims[at..chosen], region.as_ref());
+            let run = run_length(&victims[at..], region.as_ref());
             if let Some(region) = region {
                 let pages = &victims[at..at + run];
                 count_lifted +=
@@ -287,13 +298,14 @@ impl Process {
             }
             at += run;
         }
-        self.store_lifted(&lifted[..count_lifted]);
+        let lifting_ticks = ticks().wrapping_sub(began);
+        self.store_staged(&lifted[..count_lifted], lifting_ticks);
         count_lifted
     }
 
     /// Lifts neighbouring pages of one region into staging, `staged` places behind the spares;
     /// writes those that came to `lifted` and gives how many.
-    pub(crate) fn lift_run(
+    fn lift_run(
         &mut self,
         region: &Region,
         pages: &[u64],
@@ -407,28 +419,39 @@ impl Process {
         self.engine.rejuvenate(page, frame);
     }
 
-    /// Hands the pages in staging to the cache; what they were becomes spares.
-    pub(crate) fn store_lifted(&mut self, lifted: &[u64]) {
+    /// Hands the pages in staging to the cache; what they were becomes spares. To get there took them
+    /// `lifting_ticks`.
+    fn store_staged(&mut self, lifted: &[u64], lifting_ticks: u64) {
         let staging = &Self::pages_of(&self.staging)[self.spare_pages..];
+        self.store_lifted(lifted, staging);
+        let began = ticks();
+        self.become_spares(lifted.len());
+        let ticks = lifting_ticks + ticks().wrapping_sub(began);
+        self.lifting.note(Alternative::Plain, lifted.len(), ticks);
+        self.write_ahead();
+    }
+
+    /// Hands pages to the cache that were lifted, with what they hold.
+    pub(crate) fn store_lifted(&mut self, lifted: &[u64], contents: &[Page]) {
         let counters = &self.control.counters;
         let mut departed = Departed::default();
         let began = ticks();
-        for (place, &page) in lifted.iter().enumerate() {
+        for (&page, contents) in lifted.iter().zip(contents) {
             let heat = self.engine.cache.index.get(page).history().heat;
             self.count_out(page);
             if self.engine.drop_clean(page, &mut departed) {
                 continue;
             }
-            let mut placed = self.engine.swap_out(page, &staging[place], &mut departed);
+            let mut placed = self.engine.swap_out(page, contents, &mut departed);
             if placed == Placed::NoRoom && self.spill() {
-                placed = self.engine.swap_out(page, &staging[place], &mut departed);
+                placed = self.engine.swap_out(page, contents, &mut departed);
             }
             if placed == Placed::NoRoom {
                 let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
                 debug_assert!(emptied, "clearing needs no room");
-                self.put(page, staging[place].0.as_ptr(), &[heat]);
+                self.put(page, contents.0.as_ptr(), &[heat]);
             } else {
-                self.record_left(page, &staging[place]);
+                self.record_left(page, contents);
             }
         }
         self.engine.left(&departed, ticks().wrapping_sub(began));
@@ -439,8 +462,11 @@ impl Process {
         count(&counters.dense_pages, departed.dense);
         count(&counters.original_bytes, departed.compressed * PAGE_BYTES);
         count(&counters.compressed_bytes, departed.compressed_bytes);
-        self.become_spares(lifted.len());
-        // Pages that do not shrink have left already; others may leave before they have to.
+    }
+
+    /// Pages that do not shrink have left already; others may leave before they have to.
+    pub(crate) fn write_ahead(&mut self) {
+        let counters = &self.control.counters;
         let began = ticks();
         let written = self.engine.departed();
         self.engine.spilled(&written, ticks().wrapping_sub(began));

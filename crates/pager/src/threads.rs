@@ -232,6 +232,17 @@ impl Threads {
             .map(|&(_, end)| end)
     }
 
+    /// Where the first hold begins that keeps a page of `pages`, if one does.
+    pub(crate) fn hold_start(&self, pages: &Pages) -> Option<u64> {
+        let kept = (self.kept.start, self.kept.end);
+        self.live()
+            .flat_map(|thread| thread.held().iter())
+            .chain([&kept])
+            .filter(|&&(start, end)| start.max(pages.start) < end.min(pages.end))
+            .map(|&(start, _)| start.max(pages.start))
+            .min()
+    }
+
     /// Frees the blocks of children that shared this memory and do so no more: one that was killed,
     /// or runs another program, has not said so. Gives how many they were.
     pub(crate) fn bury_children(&self) -> u32 {

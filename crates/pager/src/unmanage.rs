@@ -101,7 +101,7 @@ impl Process {
                 for (at, _) in
                     present[..length].iter().enumerate().filter(|(_, byte)| **byte & 1 == 1)
                 {
-                    self.note_resident(from + at as u64, 0);
+                    self.note_adopted(from + at as u64);
                     self.record_adopted(from + at as u64);
                 }
             }

@@ -199,6 +199,37 @@ pub fn peek(address: usize, out: &mut [u8]) -> Result<(), Errno> {
     unsafe { across(nr::__NR_process_vm_readv, out.as_mut_ptr() as usize, address, out.len()) }
 }
 
+/// A part of memory as the kernel takes it: where, and how many bytes (`struct iovec`).
+pub type Part = [usize; 2];
+
+/// Reads parts of this very process's memory to `out`, one behind the other, as far as they are
+/// readable; gives how many bytes that were.
+///
+/// # Safety
+/// `out` is the caller's to write, for as many bytes as the parts have together.
+pub unsafe fn gather(parts: &[Part], out: *mut u8) -> usize {
+    let ours: Part = [out as usize, parts.iter().map(|[_, bytes]| bytes).sum()];
+    let (ours, theirs) = (ours.as_ptr() as usize, parts.as_ptr() as usize);
+    let arguments = [tid() as usize, ours, 1, theirs, parts.len(), 0];
+    // SAFETY: the caller's promise.
+    unsafe { checked(nr::__NR_process_vm_readv, arguments) }.unwrap_or(0)
+}
+
+/// Gives the pages of parts of this very process's memory back with one call (`MADV_DONTNEED`);
+/// gives how many bytes were, of the parts in their order: none where the kernel does not do that
+/// (before Linux 6.14).
+///
+/// # Safety
+/// The program must not miss what they hold.
+pub unsafe fn drop_parts(parts: &[Part]) -> usize {
+    /// `PIDFD_SELF_THREAD`.
+    const SELF: i32 = -10000;
+    let advice = nr::MADV_DONTNEED as usize;
+    let arguments = [SELF as usize, parts.as_ptr() as usize, parts.len(), advice, 0];
+    // SAFETY: the caller's promise.
+    unsafe { checked(nr::__NR_process_madvise, arguments) }.unwrap_or(0)
+}
+
 /// Copies between memory of ours and memory that may not be mapped, by way of the kernel.
 ///
 /// # Safety

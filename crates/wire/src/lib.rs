@@ -65,6 +65,19 @@ pub enum Entry {
     Thread = 2,
 }
 
+/// How pages are lifted out of programs, where tests decide it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Lifting {
+    /// The fastest way that the kernel has.
+    #[default]
+    AsFound = 0,
+    /// By write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.
+    ByCopy = 1,
+    /// By stretches wherever they can be, also in processes of one thread.
+    ByStretches = 2,
+}
+
 /// Words in which a design and its parameters travel.
 pub const DESIGN_WORDS: usize = 27;
 
@@ -149,8 +162,8 @@ pub struct Settings {
     pub ids: u32,
     /// Manage every program from its first instruction instead of when the budget comes near.
     pub from_start: u8,
-    /// Lift pages by write-protect, copy and drop, as on kernels without `UFFDIO_MOVE`.
-    pub lift_by_copy: u8,
+    /// A [`Lifting`].
+    pub lifting: u8,
     /// What compresses pages once more that leave for the stores, as the policy crate writes it; 0 for
     /// nothing.
     pub store_codec: u8,
@@ -176,7 +189,7 @@ impl Settings {
         filters: 0,
         ids: 1,
         from_start: 0,
-        lift_by_copy: 0,
+        lifting: Lifting::AsFound as u8,
         store_codec: 0,
         store_encrypt: 0,
         store_key: StoreKey([0; 32]),

@@ -82,6 +82,18 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         self.cache.index.set(page, entry.with_history(History { left: 0, heat }))
     }
 
+    /// [`Self::arrive`] of a page that the kernel had mapped before anything was known of it, perhaps
+    /// as a part of a huge page.
+    #[must_use]
+    pub fn adopt(&mut self, page: PageNumber) -> bool {
+        let is_new = self.arrive(page, 0);
+        if is_new {
+            let entry = self.cache.index.get(page);
+            self.enter(page, entry.with_doubt(true));
+        }
+        is_new
+    }
+
     /// A resident page in frame `frame` that was chosen cannot leave now: it is not chosen again
     /// for a while.
     pub fn rejuvenate(&mut self, page: PageNumber, frame: u32) {
@@ -94,7 +106,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
                 }
                 _ => {
                     let entry = Entry::new(State::Resident { turn, frame });
-                    entry.with_protection(before.is_protected())
+                    let entry = entry.with_protection(before.is_protected());
+                    entry.with_doubt(before.may_be_huge())
                 }
             },
         );

@@ -10,6 +10,7 @@ use std::time::Duration;
 use zpager_codec::CodecId;
 use zpager_policy::{Design, DesignId, Settings, StoreCodec};
 use zpager_remote::Server;
+use zpager_wire::Lifting;
 
 use super::program::Program;
 use super::stats_file;
@@ -40,8 +41,8 @@ pub(crate) struct Environment {
     /// `ZPAGER_FROM_START`: 1 manages programs from their first instruction, 0 does not even
     /// where the budget is small.
     pub(crate) from_start: Option<bool>,
-    /// `ZPAGER_LIFT=copy`: lift pages as on kernels without `UFFDIO_MOVE`.
-    pub(crate) lift_by_copy: bool,
+    /// `ZPAGER_LIFT`: how to lift pages.
+    pub(crate) lifting: Lifting,
     /// `ZPAGER_RING`: words of the ring of a run that is recorded.
     pub(crate) ring_words: Option<u64>,
 }
@@ -56,7 +57,11 @@ impl Environment {
             store: variable("ZPAGER_STORE"),
             cache: variable("XDG_CACHE_HOME").map(PathBuf::from).or_else(home),
             from_start: variable("ZPAGER_FROM_START").map(|value| value != "0"),
-            lift_by_copy: variable("ZPAGER_LIFT").is_some_and(|value| value == "copy"),
+            lifting: match variable("ZPAGER_LIFT") {
+                Some(value) if value == "copy" => Lifting::ByCopy,
+                Some(value) if value == "stretches" => Lifting::ByStretches,
+                _ => Lifting::AsFound,
+            },
             ring_words: variable("ZPAGER_RING").and_then(|value| value.to_str()?.parse().ok()),
         }
     }
@@ -97,8 +102,8 @@ pub(crate) struct Configuration {
     pub(crate) quiet: bool,
     /// Whether to manage programs from their first instruction, where the user decides it.
     pub(crate) from_start: Option<bool>,
-    /// Lift pages without `UFFDIO_MOVE`.
-    pub(crate) lift_by_copy: bool,
+    /// How to lift pages.
+    pub(crate) lifting: Lifting,
     /// The program.
     pub(crate) program: Program,
 }
@@ -133,7 +138,7 @@ impl Configuration {
             stats: arguments.stats,
             quiet: arguments.quiet,
             from_start: environment.from_start,
-            lift_by_copy: environment.lift_by_copy,
+            lifting: environment.lifting,
             program,
         })
     }

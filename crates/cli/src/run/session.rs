@@ -82,7 +82,7 @@ impl Session {
             filters: confinement.filters,
             ids: confinement.ids,
             from_start: from_start.into(),
-            lift_by_copy: configuration.lift_by_copy.into(),
+            lifting: configuration.lifting as u8,
             store_codec: configuration.store_codec.to_byte(),
             store_encrypt: configuration.store_encrypt.into(),
             store_key: if configuration.store_encrypt { make_key()? } else { StoreKey::default() },

@@ -34,6 +34,7 @@ impl Process {
         context: &Context,
     ) -> Outcome {
         let [_, request, argument, ..] = context.registers.arguments();
+        self.note_request(request);
         self.hold(thread, argument, argument_bytes(request));
         match request {
             UFFDIO_REGISTER => {

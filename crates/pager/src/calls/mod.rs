@@ -16,6 +16,7 @@ mod lent;
 mod memory;
 mod messages;
 mod neighbours;
+mod pins;
 mod process_calls;
 mod requests;
 mod sandbox;
@@ -166,6 +167,7 @@ impl Process {
             nr::__NR_vmsplice => self.splice_call(thread, context),
             nr::__NR_ioctl => self.control_device_call(thread, context),
             nr::__NR_io_submit => self.submit_call(thread, context),
+            nr::__NR_setsockopt => self.socket_option_call(thread, context),
             nr::__NR_mmap
             | nr::__NR_munmap
             | nr::__NR_mremap

@@ -77,6 +77,7 @@ impl Process {
     pub(super) fn submit_call(&mut self, thread: &mut Thread, context: &Context) -> Outcome {
         let [context, count, list, ..] = context.registers.arguments();
         let submission = Submission { context, count: count as isize, list };
+        self.may_pin = true;
         if self.hold_requests(thread, &submission, 0) == submission.count {
             return Outcome::GoOn;
         }

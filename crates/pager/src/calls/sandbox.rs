@@ -125,6 +125,8 @@ impl Process {
         mode: usize,
         program: usize,
     ) -> Outcome {
+        // It need not let a call pass that can be done without.
+        self.drops_parts = false;
         let is_ours_to_judge = thread.is_of(self) && self.threads.is_alone(thread);
         let leaves = match mode {
             STRICT => true,

@@ -1,0 +1,156 @@
+//! Lifting victims that lie apart, in a process whose threads run on several processors.
+//!
+//! A move takes a run of neighbours, and has each processor that runs one of the threads forget where
+//! they were: an interrupt that is waited for, which on a virtual machine takes 4 to 8 us. Victims
+//! that lie apart take one each. Here a stretch of memory with many of them is write-protected as a
+//! whole, the victims are read, and all of them are dropped with one call: two interrupts a batch.
+//!
+//! Sources: ioctl_userfaultfd(2), `UFFDIO_WRITEPROTECT`; process_madvise(2), which drops pages of the
+//! caller's own since Linux 6.13, with one flush since 6.16 (mm/madvise.c, `vector_madvise`).
+//!
+//! Invariants, under the lock:
+//! - nobody can write the stretch from before its victims are read until they are gone: threads fault
+//!   and wait for the lock, another process gets an error, as for a page that is swapped out;
+//! - no page of it is held for a call: the kernel would find it protected;
+//! - nor is one protected, or in a frame, that is to stay so; afterwards all of it can be written;
+//! - no victim may be part of a huge page, the rest of which would stay in RAM without being mapped;
+//!   a move splits it;
+//! - none may be pinned, which a move refuses ([`crate::calls`], pins.rs).
+//!
+//! Bad for: a program whose other threads sleep, also for the lock, so that nobody is interrupted: a move of a
+//! few pages costs it less, and leaves them in the processor's cache. Both ways are measured as the
+//! program runs ([`zpager_policy::Faster`]).
+
+use zpager_codec::Page;
+use zpager_policy::Alternative;
+use zpager_sys::PAGE_BYTES;
+use zpager_sys::process::{self, Part};
+use zpager_sys::processor::ticks;
+
+use crate::process::{Lift, Process};
+use crate::regions::Region;
+use crate::swapout::LIFT_PAGES;
+
+/// Longest way from one victim to the next: what lies between is protected and let go in vain.
+const GAP_PAGES_MAX: u64 = 64;
+/// Fewest runs for which a stretch interrupts less often than moves.
+const RUNS_MIN: usize = 3;
+
+/// The first of some victims.
+enum First {
+    /// So many lie in one stretch.
+    Stretch(usize),
+    /// So many cannot.
+    Others(usize),
+}
+
+impl Process {
+    /// How victims leave now: run by run, or by stretches.
+    pub(crate) fn way_to_lift(&mut self) -> Alternative {
+        let may_drop = self.lift == Lift::Move && self.drops_parts && !self.may_pin;
+        let has_buffer = self.recorder.is_none() && self.keeps_buffers();
+        if !may_drop || !has_buffer {
+            Alternative::Plain
+        } else if self.always_stretches {
+            Alternative::Other
+        } else if self.threads.was_always_one() {
+            Alternative::Plain
+        } else {
+            self.lifting.choose()
+        }
+    }
+
+    /// Swaps out at most [`LIFT_PAGES`] resident pages, in ascending order; gives how many.
+    pub(crate) fn swap_out_stretches(&mut self, victims: &[u64]) -> usize {
+        let mut count = 0;
+        let mut rest = victims;
+        while !rest.is_empty() {
+            let (length, is_stretch) = match self.first_of(rest) {
+                First::Stretch(length) => {
+                    (length, self.always_stretches || runs(&rest[..length]) >= RUNS_MIN)
+                }
+                First::Others(length) => (length, false),
+            };
+            let (victims, behind) = rest.split_at(length);
+            let lifted = if is_stretch { self.lift_stretch(victims) } else { 0 };
+            count += lifted;
+            if lifted < length {
+                // What cannot be read, or must not be dropped.
+                count += self.swap_out_runs(&victims[lifted..]);
+            }
+            rest = behind;
+        }
+        count
+    }
+
+    /// What `victims`, which are not empty, begin with.
+    fn first_of(&self, victims: &[u64]) -> First {
+        let fits = |page: u64| self.region_for_stretch(page).is_some();
+        let Some(region) = self.region_for_stretch(victims[0]) else {
+            return First::Others(victims.iter().take_while(|&&page| !fits(page)).count());
+        };
+        let pairs = victims.windows(2).take_while(|pair| {
+            pair[1] < region.end && fits(pair[1]) && self.may_be_between(pair[0], pair[1])
+        });
+        let length = 1 + pairs.count();
+        let held = self.threads.hold_start(&(victims[0]..victims[length - 1]));
+        let free = held.map_or(length, |held| victims.partition_point(|&page| page < held));
+        First::Stretch(free.clamp(1, length))
+    }
+
+    /// The region of a victim that can leave with a stretch.
+    fn region_for_stretch(&self, page: u64) -> Option<Region> {
+        let entry = self.engine.cache.index.get(page);
+        self.regions.find(page).filter(|_| entry.frame() == 0 && !entry.may_be_huge())
+    }
+
+    /// Whether all that lies between two victims can be protected and let go again.
+    fn may_be_between(&self, one: u64, next: u64) -> bool {
+        next - one <= GAP_PAGES_MAX
+            && (one + 1..next).all(|page| {
+                let entry = self.engine.cache.index.get(page);
+                entry.frame() == 0 && !entry.is_protected()
+            })
+    }
+
+    /// Swaps out the pages of a stretch, as many as can be read and dropped; gives how many.
+    fn lift_stretch(&mut self, victims: &[u64]) -> usize {
+        let began = ticks();
+        let (first, last) = (victims[0], victims[victims.len() - 1]);
+        let (start, bytes) =
+            (first as usize * PAGE_BYTES, (last + 1 - first) as usize * PAGE_BYTES);
+        let is_protected = self.uffd.write_protect(start, bytes, true).is_ok();
+        let contents = &mut Self::pages_of(&self.incoming)[..victims.len()];
+        self.incoming_pages_max = self.incoming_pages_max.max(victims.len());
+        let lifted = if is_protected { self.take_out(victims, contents) } else { 0 };
+        for &page in &victims[lifted..] {
+            self.end_copies(&(page..page + 1));
+        }
+        self.end_protection(&(first..last + 1));
+        self.lifting.note(Alternative::Other, lifted, ticks().wrapping_sub(began));
+        self.store_lifted(&victims[..lifted], contents);
+        self.write_ahead();
+        lifted
+    }
+
+    /// Copies the first of `victims`, which nobody can write, to `contents` and drops them; gives how many.
+    fn take_out(&mut self, victims: &[u64], contents: &mut [Page]) -> usize {
+        let mut parts = [Part::default(); LIFT_PAGES];
+        for (part, &page) in parts.iter_mut().zip(victims) {
+            *part = [page as usize * PAGE_BYTES, PAGE_BYTES];
+        }
+        let parts = &parts[..victims.len().min(contents.len())];
+        // SAFETY: there is a page of the contents for each.
+        let read = unsafe { process::gather(parts, contents.as_mut_ptr().cast()) } / PAGE_BYTES;
+        // SAFETY: what they hold was read since they were protected, and comes back at the next fault.
+        let dropped = unsafe { process::drop_parts(&parts[..read]) } / PAGE_BYTES;
+        // Memory that is locked, or a filter of system calls: it will not be otherwise the next time.
+        self.drops_parts &= dropped > 0 || read == 0;
+        dropped
+    }
+}
+
+/// How many runs of neighbours some pages in ascending order are.
+fn runs(pages: &[u64]) -> usize {
+    1 + pages.windows(2).filter(|pair| pair[1] != pair[0] + 1).count()
+}
