@@ -12,10 +12,11 @@
 //! Bad case: a program that makes a harmless request of a device which is not in the table; its pages
 //! leave by moves alone.
 
+use zpager_sys::signal::Context;
+
 use super::Outcome;
 use crate::process::Process;
 use crate::threads::Thread;
-use zpager_sys::signal::Context;
 
 /// What a request's second byte says it is for, of requests that keep no memory: terminals and
 /// descriptors, sockets, files and their systems, block devices, namespaces, userfaultfd, events of
@@ -27,7 +28,7 @@ const SOCKET_LEVEL_XDP: usize = 283;
 impl Process {
     /// Notes what a request to a device may do.
     pub(super) fn note_request(&mut self, request: usize) {
-        self.may_pin |= !HARMLESS.contains(&((request >> 8) as u8));
+        self.may_pin |= keeps_memory(request);
     }
 
     /// `setsockopt`: descriptor, level, and what is set.
@@ -39,5 +40,26 @@ impl Process {
         let [_, level, ..] = context.registers.arguments();
         self.may_pin |= level == SOCKET_LEVEL_XDP;
         self.plain_call(thread, context)
+    }
+}
+
+/// Whether memory that a request of this number names may be kept when it is over.
+fn keeps_memory(request: usize) -> bool {
+    !HARMLESS.contains(&((request >> 8) as u8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_may_keep_memory_are_told_from_those_of_terminals_and_files() {
+        // TCGETS, FIONREAD, SIOCGIFCONF, FS_IOC_FIEMAP, FICLONE, BLKGETSIZE64, UFFDIO_COPY, NS_GET_USERNS.
+        let harmless =
+            [0x5401, 0x541b, 0x8912, 0xc020_660b, 0x4004_9409, 0x8008_1272, 0xc028_aa03, 0xb701];
+        assert!(!harmless.into_iter().any(keeps_memory));
+        // RDMA_VERBS_IOCTL, VIDIOC_QBUF, KVM_SET_USER_MEMORY_REGION, VFIO_IOMMU_MAP_DMA, SG_IO, UDMABUF_CREATE.
+        let keeping = [0xc018_1b01, 0xc058_560f, 0x4020_ae46, 0x3b71, 0x2285, 0x4018_7542];
+        assert!(keeping.into_iter().all(keeps_memory));
     }
 }
