@@ -73,6 +73,7 @@ hazards! {
     futexes "futexes" 20;
     robust "robust" 20;
     structs "structs" 16;
+    pointed "pointed" 20 in Disk;
     mappings "mappings" 20 "raw";
     mappings_by_libc "mappings" 20 "libc";
     brk "brk" 16;

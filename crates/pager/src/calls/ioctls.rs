@@ -5,9 +5,12 @@
 //!
 //! Sources: ioctl(2), ioctl_userfaultfd(2), netdevice(7), ioctl_fiemap(2).
 //!
+//! What it points to is not known but for a few: words of the argument that are addresses of managed
+//! memory are taken for pointers ([`super::pointed`]).
+//!
 //! Bad cases: memory in which the program has touched pages in order before it registers it: those
-//! that came with them, as zeros, are there. An argument of a device that points to further memory
-//! and is not in the table: the call fails with `EFAULT` where that is swapped out.
+//! that came with them, as zeros, are there. An argument of a device that points to more memory
+//! than is guessed: the call fails with `EFAULT` where that is swapped out.
 
 use zpager_sys::signal::Context;
 
@@ -65,7 +68,7 @@ impl Process {
                     self.hold(thread, argument, FIEMAP_BYTES.saturating_add(bytes));
                 }
             }
-            _ => {}
+            _ => self.hold_pointed(thread, argument, argument_bytes(request)),
         }
         Outcome::GoOn
     }

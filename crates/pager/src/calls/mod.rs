@@ -1,7 +1,7 @@
 //! Every system call of the program.
 //!
 //! A call that only reads or writes memory is let go on once its buffers are
-//! held ([`shapes`]). Calls that change memory ([`memory`]), signals
+//! held ([`shapes`], [`pointed`]). Calls that change memory ([`memory`]), signals
 //! ([`signal_calls`], [`signal_fds`]), or the process ([`process_calls`]) are made here, under
 //! the lock, so that what is known and what is true change together. What begins
 //! another program is prepared first ([`execute`]), and what waits with a mask of its own
@@ -17,6 +17,7 @@ mod memory;
 mod messages;
 mod neighbours;
 mod pins;
+mod pointed;
 mod process_calls;
 mod requests;
 mod sandbox;
@@ -159,6 +160,12 @@ impl Process {
             | nr::__NR_preadv..=nr::__NR_pwritev
             | nr::__NR_preadv2..=nr::__NR_pwritev2 => self.transfer_call(thread, context),
             nr::__NR_lseek => self.seek_call(context),
+            nr::__NR_getrandom => self.random_call(thread, context.registers.arguments()),
+            nr::__NR_bpf
+            | nr::__NR_keyctl
+            | nr::__NR_ptrace
+            | nr::__NR_semctl
+            | nr::__NR_setsockopt => self.pointed_call(thread, context),
             nr::__NR_sendto | nr::__NR_recvfrom | nr::__NR_sendmsg | nr::__NR_recvmsg => {
                 self.socket_call(thread, context)
             }
@@ -167,7 +174,6 @@ impl Process {
             nr::__NR_vmsplice => self.splice_call(thread, context),
             nr::__NR_ioctl => self.control_device_call(thread, context),
             nr::__NR_io_submit => self.submit_call(thread, context),
-            nr::__NR_setsockopt => self.socket_option_call(thread, context),
             nr::__NR_mmap
             | nr::__NR_munmap
             | nr::__NR_mremap
@@ -203,7 +209,6 @@ impl Process {
             | nr::__NR_set_tid_address
             | nr::__NR_rseq
             | nr::__NR_io_uring_setup
-            | nr::__NR_ptrace
             | nr::__NR_prctl => self.process_call(thread, context),
             _ => self.plain_call(thread, context),
         }

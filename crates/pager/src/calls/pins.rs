@@ -12,11 +12,7 @@
 //! Bad case: a program that makes a harmless request of a device which is not in the table; its pages
 //! leave by moves alone.
 
-use zpager_sys::signal::Context;
-
-use super::Outcome;
 use crate::process::Process;
-use crate::threads::Thread;
 
 /// What a request's second byte says it is for, of requests that keep no memory: terminals and
 /// descriptors, sockets, files and their systems, block devices, namespaces, userfaultfd, events of
@@ -31,15 +27,9 @@ impl Process {
         self.may_pin |= keeps_memory(request);
     }
 
-    /// `setsockopt`: descriptor, level, and what is set.
-    pub(super) fn socket_option_call(
-        &mut self,
-        thread: &mut Thread,
-        context: &mut Context,
-    ) -> Outcome {
-        let [_, level, ..] = context.registers.arguments();
+    /// Notes what an option of a socket, of such a level, may do.
+    pub(super) fn note_option(&mut self, level: usize) {
         self.may_pin |= level == SOCKET_LEVEL_XDP;
-        self.plain_call(thread, context)
     }
 }
 

@@ -10,7 +10,6 @@ use super::Outcome;
 use crate::process::Process;
 use crate::threads::Thread;
 
-const EPERM: Errno = Errno(1);
 const EFAULT: Errno = Errno(14);
 const ENOSYS: Errno = Errno(38);
 const EINVAL: Errno = Errno(22);
@@ -18,7 +17,6 @@ const EINVAL: Errno = Errno(22);
 const STRING_BYTES_MAX: usize = 128 * 1024;
 const STRINGS_MAX: usize = 1 << 16;
 const STRING_STEP_BYTES: usize = 256;
-const PTRACE_TRACEME: usize = 0;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SET_NAME: usize = 15;
 const PR_SET_SECCOMP: usize = 22;
@@ -70,10 +68,6 @@ impl Process {
             }
             // Its requests name buffers in memory that it reads without a call: programs do without.
             nr::__NR_io_uring_setup => Outcome::Done(ENOSYS.as_result()),
-            // It would stop at its next fault or call, for a tracer that waits for it to execute a program.
-            nr::__NR_ptrace if first == PTRACE_TRACEME && !thread.is_of(self) => {
-                Outcome::Done(EPERM.as_result())
-            }
             nr::__NR_prctl if first == PR_SET_SECCOMP => {
                 self.sandbox_call(thread, context, second, third)
             }

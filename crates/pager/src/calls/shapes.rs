@@ -21,6 +21,8 @@ enum Argument {
     Fixed(usize),
     /// Points to as many bytes as another argument says.
     Bytes(usize),
+    /// Points to a word, and as many bytes behind it as another argument says.
+    WordAndBytes(usize),
     /// Points to an array: bytes an element, argument with the number.
     Array(usize, usize),
     /// Points to a set of file descriptors, as many as another argument says.
@@ -41,6 +43,7 @@ enum Argument {
 
 use Argument::{
     Array, ByteAPage, Bytes, BytesAt, Fixed, Length, MaskAt, Message, Set, Text, Value,
+    WordAndBytes,
 };
 
 /// What an argument of an unknown call is taken to point to.
@@ -151,7 +154,6 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_sendto => &[Value, Bytes(2), Value, Value, Bytes(5)],
         nr::__NR_recvfrom => &[Value, Bytes(2), Value, Value, BytesAt(5), Length],
         nr::__NR_sendmsg | nr::__NR_recvmsg => &[Value, Message],
-        nr::__NR_setsockopt => &[Value, Value, Value, Bytes(4)],
         nr::__NR_getsockopt => &[Value, Value, Value, BytesAt(4), Length],
         nr::__NR_uname => &[Fixed(390)],
         nr::__NR_sysinfo => &[Fixed(112)],
@@ -175,13 +177,15 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_rt_sigqueueinfo => &[Value, Value, INFO],
         nr::__NR_rt_tgsigqueueinfo => &[Value, Value, Value, INFO],
         nr::__NR_pidfd_send_signal => &[Value, Value, INFO],
-        nr::__NR_getrandom => &[Bytes(1)],
         nr::__NR_mincore => &[Value, Value, ByteAPage(1)],
         nr::__NR_get_robust_list => &[Value, Fixed(8), Fixed(8)],
+        nr::__NR_add_key => &[Text, Text, Bytes(3)],
+        nr::__NR_request_key => &[Text, Text, Text],
+        nr::__NR_move_pages => &[Value, Value, Array(8, 1), Array(4, 1), Array(4, 1)],
         nr::__NR_syslog => &[Value, Bytes(2)],
         nr::__NR_semop => &[Value, Array(6, 2)],
         nr::__NR_semtimedop => &[Value, Array(6, 2), Value, TIME],
-        nr::__NR_msgsnd | nr::__NR_msgrcv => &[Value, Bytes(2), Value],
+        nr::__NR_msgsnd | nr::__NR_msgrcv => &[Value, WordAndBytes(2), Value],
         nr::__NR_mq_open => &[Text, Value, Value, Fixed(64)],
         nr::__NR_mq_unlink => &[Text],
         nr::__NR_mq_timedsend => &[Value, Bytes(2), Value, Value, TIME],
@@ -262,6 +266,9 @@ impl Process {
             Value => {}
             Fixed(bytes) => self.hold(thread, pointer, bytes),
             Bytes(at) => self.hold(thread, pointer, arguments[at]),
+            WordAndBytes(at) => {
+                self.hold(thread, pointer, arguments[at].saturating_add(size_of::<usize>()));
+            }
             Array(bytes, at) => {
                 let count = arguments[at] as u32 as usize;
                 self.hold(thread, pointer, count.saturating_mul(bytes));

@@ -7,6 +7,8 @@
 //! Those of pipes and stream sockets are [`super::stream`]'s. A message that may
 //! not be cut is made whole, and exceeds the budget rather than break.
 //!
+//! `getrandom` is a read as well, of no file.
+//!
 //! A transfer with a file of `/proc` at a position that is an address of managed
 //! memory is one with `/proc/self/mem`: the memory there is held as well.
 
@@ -35,11 +37,20 @@ const SEEK_CUR: usize = 1;
 const EINVAL: isize = -22;
 const EFAULT: isize = -14;
 
+/// What memory is exchanged with.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// The file of a descriptor.
+    File(usize),
+    /// The kernel's random bytes, with the flags of the call.
+    Random(usize),
+}
+
 /// A transfer, one buffer or several, at the file's position or at a given one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pieces {
     writes: bool,
-    fd: usize,
+    end: End,
     /// The buffer's address and length, or the vectors' address and number.
     at: usize,
     length: usize,
@@ -80,7 +91,7 @@ impl Process {
                     | nr::__NR_pwritev
                     | nr::__NR_pwritev2
             ),
-            fd,
+            end: End::File(fd),
             at,
             length,
             is_vector: !matches!(
@@ -125,6 +136,26 @@ impl Process {
             self.hold_for(thread, at, length, pieces.writes);
         }
         Outcome::GoOn
+    }
+
+    /// `getrandom`: buffer, its length, flags.
+    pub(super) fn random_call(&mut self, thread: &mut Thread, arguments: [usize; 6]) -> Outcome {
+        let [at, length, flags, ..] = arguments;
+        let piece_bytes = self.piece_bytes();
+        if length <= piece_bytes || !self.is_managed(at, length) {
+            self.hold(thread, at, length);
+            return Outcome::GoOn;
+        }
+        Outcome::Transfer(Pieces {
+            writes: false,
+            end: End::Random(flags),
+            at,
+            length,
+            is_vector: false,
+            offset: None,
+            memory: None,
+            piece_bytes,
+        })
     }
 
     /// The address of managed memory at which a file is read or written, if it may be one.
@@ -275,6 +306,13 @@ impl Pieces {
     }
 
     fn call(&self, at: usize, bytes: usize, done: usize) -> isize {
+        let fd = match self.end {
+            End::File(fd) => fd,
+            End::Random(flags) => {
+                // SAFETY: as below.
+                return unsafe { syscall::call(nr::__NR_getrandom, [at, bytes, flags, 0, 0, 0]) };
+            }
+        };
         let number = match (self.writes, self.offset) {
             (false, None) => nr::__NR_read,
             (false, Some(_)) => nr::__NR_pread64,
@@ -283,7 +321,7 @@ impl Pieces {
         };
         let offset = self.offset.map_or(0, |offset| offset + done);
         // SAFETY: a piece of the program's own call, with its buffer held.
-        unsafe { syscall::call(number, [self.fd, at, bytes, offset, 0, 0]) }
+        unsafe { syscall::call(number, [fd, at, bytes, offset, 0, 0]) }
     }
 }
 
