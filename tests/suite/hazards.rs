@@ -85,6 +85,7 @@ hazards! {
     guards "guards" 20;
     direct_io "direct_io" 24;
     shared "shared" 20;
+    attach "attach" 20;
     statics "statics" 24;
     threads "threads" 20;
     race "race" 16;

@@ -71,13 +71,13 @@ impl Process {
     }
 
     /// Makes a call now.
-    fn make(&self, number: u32, arguments: [usize; 6]) -> Result<usize, Errno> {
+    pub(super) fn make(&self, number: u32, arguments: [usize; 6]) -> Result<usize, Errno> {
         // SAFETY: the program's own call; what it changes is brought up to date by the caller.
         syscall::result(unsafe { syscall::call(number, arguments) })
     }
 
     /// What lay at `pages` is gone, and so is its management.
-    fn dropped(&mut self, pages: Pages) {
+    pub(super) fn dropped(&mut self, pages: Pages) {
         self.forget(pages.clone());
         if !self.regions.remove(pages.clone()) {
             self.fail(ENOMEM, pages.start as usize * PAGE_BYTES);

@@ -1,7 +1,7 @@
 //! Every system call of the program.
 //!
 //! A call that only reads or writes memory is let go on once its buffers are
-//! held ([`shapes`], [`pointed`]). Calls that change memory ([`memory`]), signals
+//! held ([`shapes`], [`pointed`]). Calls that change memory ([`memory`], [`attach`]), signals
 //! ([`signal_calls`], [`signal_fds`]), or the process ([`process_calls`]) are made here, under
 //! the lock, so that what is known and what is true change together. What begins
 //! another program is prepared first ([`execute`]), and what waits with a mask of its own
@@ -9,6 +9,7 @@
 //! asked for and go on behind the program's back ([`requests`]).
 
 mod across;
+mod attach;
 mod descriptors;
 mod execute;
 mod ioctls;
@@ -166,6 +167,7 @@ impl Process {
             | nr::__NR_ptrace
             | nr::__NR_semctl
             | nr::__NR_setsockopt => self.pointed_call(thread, context),
+            nr::__NR_shmat => self.attach(context.registers.arguments()),
             nr::__NR_sendto | nr::__NR_recvfrom | nr::__NR_sendmsg | nr::__NR_recvmsg => {
                 self.socket_call(thread, context)
             }
