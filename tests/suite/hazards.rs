@@ -79,6 +79,7 @@ hazards! {
     brk "brk" 16;
     heap "heap" 32;
     reservation "reservation" 20;
+    small "small" 24;
     locked "locked" 20;
     hugepages "hugepages" 24;
     compaction "compaction" 64;

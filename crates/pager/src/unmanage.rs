@@ -14,7 +14,8 @@ use crate::maps;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
 
-/// Memory in smaller pieces is not worth its region.
+/// Of memory that was there before smaller pieces are left alone: they are the variables of shared
+/// objects as a rule, a libc's own among them, to which the kernel writes when a thread ends.
 pub(crate) const MANAGED_BYTES_MIN: usize = 64 * 1024;
 /// What lies around a thread pointer: the static TLS below it, the control block above, which is the
 /// longest in glibc: it ends with the area of restartable sequences. What lies above is none of it.

@@ -86,7 +86,8 @@ impl Process {
 
     fn map(&mut self, mut arguments: [usize; 6]) -> Outcome {
         let [address, bytes, protection, flags, ..] = arguments;
-        let is_candidate = is_private_anonymous(flags) && bytes >= MANAGED_BYTES_MIN;
+        // However small: an allocator may have all of its memory in small mappings, as musl's has.
+        let is_candidate = is_private_anonymous(flags);
         if is_candidate {
             // Populating managed memory would exceed the budget; it comes when it is touched.
             arguments[3] &= !MAP_POPULATE;
