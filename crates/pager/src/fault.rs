@@ -210,13 +210,6 @@ impl Process {
         }
     }
 
-    /// Notes that a page was there before it was managed.
-    pub(crate) fn note_adopted(&mut self, page: u64) {
-        if self.engine.adopt(page) {
-            self.resident_pages += 1;
-        }
-    }
-
     /// Brings every page of `pages` in that is managed and not there.
     pub(crate) fn make_resident(&mut self, pages: Pages, keep: Keep) {
         let mut from = pages.start;

@@ -90,6 +90,17 @@ impl Process {
     }
 
     fn note_present(&mut self, pages: Pages) {
+        let (start, bytes) = bytes_of(&pages);
+        let is_told = pagemap::each_present(start..start + bytes, |run| {
+            pages_of(run.start, run.len()).for_each(|page| self.note_adopted(page));
+        });
+        if !is_told {
+            self.note_present_by_mincore(pages);
+        }
+    }
+
+    /// [`Process::note_present`] before Linux 6.7, or without `/proc`.
+    fn note_present_by_mincore(&mut self, pages: Pages) {
         let mut present = [0u8; ADOPTED_PAGES];
         let mut from = pages.start;
         while from < pages.end {
@@ -103,11 +114,17 @@ impl Process {
                     present[..length].iter().enumerate().filter(|(_, byte)| **byte & 1 == 1)
                 {
                     self.note_adopted(from + at as u64);
-                    self.record_adopted(from + at as u64);
                 }
             }
             from += length as u64;
         }
+    }
+
+    fn note_adopted(&mut self, page: u64) {
+        if self.engine.adopt(page) {
+            self.resident_pages += 1;
+        }
+        self.record_adopted(page);
     }
 
     /// Whether the kernel has a page there.
