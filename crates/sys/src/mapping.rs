@@ -4,6 +4,12 @@
 //! out of core dumps, never become huge pages (which would cost RAM that nobody
 //! touched), and lie where neither the loader, nor the heap, nor the usual
 //! runtimes look for room, so that they do not join a mapping of the program.
+//!
+//! Source: the layouts in compiler-rt's msan.h and tsan_platform.h: programs under these
+//! sanitizers have a place for everything, and what is not the program's memory is shadow or
+//! forbidden. What is neither lies where shared objects do.
+//!
+//! Bad case: a budget whose pool takes more than the first window, in such a program.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{
@@ -14,10 +20,39 @@ use core::sync::atomic::{
 use crate::limits;
 use crate::syscall::{Errno, checked, nr};
 
-/// Where the search for room begins: above the 64 TiB in which V8 puts its pages at random, below
-/// where programs and their libraries are loaded.
-const FIRST_HINT: usize = 0x4a00_0000_0000;
-static NEXT_HINT: AtomicUsize = AtomicUsize::new(FIRST_HINT);
+/// A stretch of address space in which room is looked for.
+struct Window {
+    start: usize,
+    end: usize,
+    /// Where it is looked for next.
+    next: AtomicUsize,
+}
+
+impl Window {
+    const fn new(start: usize, end: usize) -> Self {
+        Window { start, end, next: AtomicUsize::new(start) }
+    }
+
+    /// The next place for so many bytes, while there is room.
+    fn next_hint(&self, bytes: usize) -> Option<usize> {
+        let step_bytes = bytes.checked_add(GAP_BYTES)?.next_multiple_of(GAP_BYTES);
+        let fits = |hint: usize| hint.checked_add(step_bytes).filter(|end| *end <= self.end);
+        self.next.fetch_update(Relaxed, Relaxed, fits).ok()
+    }
+
+    /// Whether a range may meet what was mapped in it.
+    fn is_near(&self, start: usize, end: usize) -> bool {
+        start < self.next.load(Relaxed) && end > self.start
+    }
+}
+
+/// Below what is mapped from the top by the usual 28 bits of chance, and where sanitizers have the
+/// program's shared objects; then, with room for any pool, above the 64 TiB in which V8 puts its
+/// pages at random and below where programs are loaded.
+static WINDOWS: [Window; 2] = [
+    Window::new(0x7e80_0000_0000, 0x7ef0_0000_0000),
+    Window::new(0x4a00_0000_0000, 0x5400_0000_0000),
+];
 
 /// Most mappings of zpager's own.
 const OWN_MAX: usize = 4096;
@@ -33,7 +68,7 @@ static OWN: [OwnRange; OWN_MAX] =
     [const { OwnRange { start: AtomicUsize::new(0), end: AtomicUsize::new(0) } }; OWN_MAX];
 static OWN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Places that are tried for one mapping.
+/// Places that are tried for one mapping in one window.
 const TRIES_MAX: u32 = 64;
 const EEXIST: Errno = Errno(17);
 
@@ -58,7 +93,7 @@ impl Mapping {
     pub fn reserve(bytes: usize) -> Result<Mapping, Errno> {
         let bytes = bytes.next_multiple_of(crate::PAGE_BYTES);
         limits::own_changes(bytes as i64);
-        let base = (0..TRIES_MAX).find_map(|_| map_at_hint(bytes).transpose());
+        let base = WINDOWS.iter().find_map(|window| map_in(window, bytes).transpose());
         let base = base.unwrap_or(Err(Errno(12))).and_then(|base| note_own(base, bytes));
         let base = base.inspect_err(|_| limits::own_changes(-(bytes as i64)))?;
         for advice in [nr::MADV_DONTDUMP, nr::MADV_NOHUGEPAGE] {
@@ -91,10 +126,19 @@ impl Mapping {
     }
 }
 
-/// Maps at the next hint; `None` when something lies there already.
-fn map_at_hint(bytes: usize) -> Result<Option<usize>, Errno> {
-    let step_bytes = (bytes + GAP_BYTES).next_multiple_of(GAP_BYTES);
-    let hint = NEXT_HINT.fetch_add(step_bytes, Relaxed);
+/// Maps in a window; `None` when there is no room, or something lies wherever it was tried.
+fn map_in(window: &Window, bytes: usize) -> Result<Option<usize>, Errno> {
+    for _ in 0..TRIES_MAX {
+        let Some(hint) = window.next_hint(bytes) else { break };
+        if let Some(base) = map_at(hint, bytes)? {
+            return Ok(Some(base));
+        }
+    }
+    Ok(None)
+}
+
+/// Maps at `hint`; `None` when something lies there already.
+fn map_at(hint: usize, bytes: usize) -> Result<Option<usize>, Errno> {
     let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
     let flags = nr::MAP_PRIVATE | nr::MAP_ANONYMOUS | nr::MAP_NORESERVE | nr::MAP_FIXED_NOREPLACE;
     let arguments = [hint, bytes, protection, flags as usize, usize::MAX, 0];
@@ -127,7 +171,7 @@ fn drop_pages(start: usize, bytes: usize) {
 /// Whether a range meets zpager's own mappings.
 pub fn meets_own(start: usize, bytes: usize) -> bool {
     let end = start.saturating_add(bytes);
-    let is_near = start < NEXT_HINT.load(Relaxed) && end > FIRST_HINT;
+    let is_near = WINDOWS.iter().any(|window| window.is_near(start, end));
     let count = OWN_COUNT.load(Relaxed).min(OWN_MAX);
     let meets = |own: &OwnRange| {
         let own_end = own.end.load(Acquire);
@@ -159,5 +203,15 @@ mod tests {
             );
             assert!(!meets_own(end, 1) && !meets_own(start - 1, 1));
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_the_first_window_is_mapped_in_the_second() {
+        let [first, second] = &WINDOWS;
+        let large = Mapping::reserve(first.end - first.start).expect("room");
+        let small = Mapping::reserve(crate::PAGE_BYTES).expect("room");
+        assert!((second.start..second.end).contains(&large.start()));
+        assert!((first.start..first.end).contains(&small.start()));
+        assert!(is_own(large.start()) && is_own(small.start()));
     }
 }
