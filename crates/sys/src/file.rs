@@ -153,4 +153,32 @@ impl Fd {
         // SAFETY: SEEK_END on an own descriptor.
         unsafe { checked(nr::__NR_lseek, [self.0 as usize, 0, nr::SEEK_END as usize]) }
     }
+
+    /// The user whose file it is.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn owner(self) -> Result<u32, Errno> {
+        /// `st_uid` among the words of `struct stat`: in the upper half of the fourth, behind the mode.
+        const OWNER: usize = 3;
+        let mut status = [0u64; 18];
+        // SAFETY: struct stat has that many words, which the kernel writes.
+        unsafe { checked(nr::__NR_fstat, [self.0 as usize, status.as_mut_ptr() as usize]) }?;
+        Ok((status[OWNER] >> 32) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_an_owner() {
+        let own = Fd::open(b"/proc/self/environ\0", nr::O_RDONLY).expect("a file");
+        assert_eq!(own.owner(), Ok(crate::process::user()));
+        own.close();
+        let root = Fd::open(b"/\0", nr::O_RDONLY).expect("a directory");
+        assert_eq!(root.owner(), Ok(0));
+        root.close();
+    }
 }

@@ -21,6 +21,12 @@ pub fn tid() -> i32 {
     unsafe { checked(nr::__NR_gettid, []) }.unwrap_or(0) as i32
 }
 
+/// The user as whom it acts.
+pub fn user() -> u32 {
+    // SAFETY: asks, changes nothing.
+    unsafe { checked(nr::__NR_geteuid, []) }.unwrap_or(0) as u32
+}
+
 /// Whether thread `tid` of process `pid` still exists.
 pub fn thread_exists(pid: i32, tid: i32) -> bool {
     // SAFETY: signal 0 only asks.

@@ -14,10 +14,10 @@
 //! that program is not managed, and the user is told.
 
 use zpager_sys::file::Fd;
-use zpager_sys::limits;
 use zpager_sys::signal::{Context, Registers};
 use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, PAGE_BYTES};
+use zpager_sys::{limits, process};
 use zpager_wire::{CONTROL_VARIABLE, EventKind};
 
 use super::Outcome;
@@ -27,6 +27,8 @@ use crate::stubs;
 use crate::threads::Thread;
 
 const E2BIG: Errno = Errno(7);
+const EACCES: Errno = Errno(13);
+const ROOT: u32 = 0;
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// Most variables of an environment that can be completed.
 const VARIABLES_MAX: usize = 1000;
@@ -101,17 +103,36 @@ impl Process {
         true
     }
 
+    /// Whether the next program can open the agent. Without the supervisor the loader would only
+    /// complain. One that this process begins as another user, or in a user namespace of its own, may
+    /// not open what the supervisor has: the user is told. What another user may do now with the
+    /// rights of root it may not any more then.
+    fn is_open_to_next(&self, agent: &[u8]) -> bool {
+        let owner = Fd::open(agent, nr::O_RDONLY).and_then(|agent| {
+            let owner = agent.owner();
+            agent.close();
+            owner
+        });
+        let user = process::user();
+        let is_open = owner.is_ok_and(|owner| user == ROOT || user == owner);
+        if !is_open && (owner.is_ok() || owner == Err(EACCES)) {
+            self.note(EventKind::NotManaged, EACCES.0 as u64, 0);
+        }
+        is_open
+    }
+
     /// The list of variables with those that are missing; `None` where it is right as it is.
     fn complete(&mut self, thread: &mut Thread, variables: usize) -> Option<usize> {
         let mut agent = [0; PATH_BYTES];
         let settings = &self.control.settings;
         let bytes = descriptor_path(settings.supervisor_pid, settings.agent_fd, &mut agent);
         let seen = self.look_at(thread, variables, &agent[..bytes])?;
-        if seen.has_other_control || seen.has_agent && seen.has_control {
+        if seen.has_other_control || !self.is_open_to_next(&agent[..=bytes]) {
             return None;
         }
-        // Without the supervisor the loader would only complain.
-        Fd::open(&agent[..=bytes], nr::O_RDONLY).ok()?.close();
+        if seen.has_agent && seen.has_control {
+            return None;
+        }
         if seen.variables > VARIABLES_MAX {
             self.note(EventKind::NotManaged, E2BIG.0 as u64, 0);
             return None;

@@ -94,11 +94,13 @@ fn describe(kind: EventKind, event: &Event) -> String {
         ),
         EventKind::NotManaged if value == 0 => format!(
             "process {pid} is not managed and not counted in the budget: it has not loaded the \
-             agent, as a statically linked or set-uid program or one with an LD_PRELOAD of its own"
+             agent, as a statically linked or set-uid program, one of another user, or one with an \
+             LD_PRELOAD of its own"
         ),
         EventKind::NotManaged => format!(
             "process {pid} is not managed and not counted in the budget ({error}): it goes \
-             on without zpager"
+             on without zpager{}",
+            if value == libc::EACCES as u64 { ", which the same user has to start" } else { "" }
         ),
         EventKind::Sandboxed => format!(
             "process {pid} is not managed any more and not counted in the budget: it is in a \
