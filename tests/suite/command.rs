@@ -25,8 +25,7 @@ impl Playground {
         playground.write("no-interpreter", "#!/no/such/interpreter\n", 0o755);
         fs::create_dir(playground.path("directory")).expect("a directory");
         fs::write(playground.path("file"), "").expect("a file");
-        let fixed = victims::build("field", &["-static"]);
-        fs::copy(fixed, playground.path("static")).expect("a static program");
+        fs::copy("/lib64/ld-linux-x86-64.so.2", playground.path("loader")).expect("a loader");
         playground
     }
 
@@ -98,7 +97,7 @@ fn bad_input_is_refused_before_anything_starts() {
         ("run -- ./directory", 126, "directory"),
         ("run -- ./not-executable", 126, "not-executable"),
         ("run -- ./not-a-program", 126, "not-a-program"),
-        ("run -- ./static", 125, "static"),
+        ("run -- ./loader", 125, "shared object"),
     ];
     for (line, status, word) in table {
         expect_refused(&playground, line, status, word);

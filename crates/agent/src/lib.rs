@@ -2,10 +2,14 @@
 //!
 //! It depends on no other library, so it fits programs of any libc, and it
 //! exports nothing, so it changes nothing in the program's linking. The loader
-//! runs `begin` before the program's `main`.
+//! runs `begin` before the program's `main`. A statically linked program has no loader:
+//! the supervisor puts the image into it and enters it at `zpager_enter`.
 #![no_std]
 
+use core::arch::global_asm;
+
 use zpager_pager::Image;
+use zpager_sys::hidden_function;
 
 mod symbols;
 
@@ -30,6 +34,8 @@ extern "C" fn begin() {
     // SAFETY: the loader calls this once, and the symbols enclose all of this code.
     unsafe { zpager_pager::load(image) }
 }
+
+global_asm!(hidden_function!("zpager_enter"), "jmp {enter}", enter = sym zpager_pager::enter);
 
 /// A broken invariant ends the program at once: it could otherwise run on with wrong bytes.
 #[panic_handler]

@@ -1,5 +1,6 @@
 //! How a process comes to be managed: at its start, when the budget is near
 //! already, or later, entered by the supervisor with all of its threads stopped.
+//! Into a statically linked program the supervisor brings the agent as well.
 //!
 //! Until then nothing is registered, dispatched or handled, and the agent is a
 //! mapping that nobody looks at.
@@ -44,6 +45,7 @@ use crate::{signals, stubs};
 
 const EINVAL: Errno = Errno(22);
 const ENOMEM: Errno = Errno(12);
+const EALREADY: Errno = Errno(114);
 /// Longest path of a descriptor, `/proc/PID/fd/N`.
 pub(crate) const PATH_BYTES: usize = 64;
 /// A stack is taken to reach at most so far below its pointer.
@@ -98,26 +100,18 @@ pub(crate) fn control_path() -> [u8; PATH_BYTES] {
 /// # Safety
 /// `image` is where this code lies, and no other thread has entered it yet.
 pub unsafe fn load(image: Image) {
-    let Some(control) = find_control() else { return };
+    let mut path = [0; PATH_BYTES];
+    let named = read_variable(CONTROL_VARIABLE.as_bytes(), &mut path);
+    let Some(control) = named.and_then(|()| map_control(&path).ok()) else { return };
     // SAFETY: the caller's promise.
-    unsafe {
-        IMAGE = image;
-        CONTROL = Some(control);
-    }
-    let entry = crate::assembly::enter as *const () as usize;
-    control.entry_offset.store((entry - image.start) as u64, Release);
+    unsafe { attach(image, control, path) };
     let pid = process::pid();
     let Settings { filters, ids, .. } = control.settings;
     if Confinement::own().exceeds(Confinement { filters, ids }) {
         // Nor is it known by this id to others.
         return control.events.note(EventKind::Sandboxed, pid, 0, 0);
     }
-    // SAFETY: the supervisor's mapping, mapped as a whole.
-    let tables = unsafe { Tables::behind(control) };
-    // What this process held before it began this program is gone.
-    control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid).for_each(|slot| {
-        control.retire(&tables, slot, pid);
-    });
+    retire_before(control, pid);
     if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
         let pointer = thread_pointer();
         let mask = signal::set_mask(!0);
@@ -137,19 +131,49 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// Maps the run's control block, which the environment names, with its tables.
-fn find_control() -> Option<&'static Control> {
-    let mut path = [0u8; PATH_BYTES];
-    read_variable(CONTROL_VARIABLE.as_bytes(), &mut path)?;
-    // SAFETY: this is `load`, before anything else runs here.
-    unsafe { CONTROL_PATH = path };
-    let file = Fd::open(&path, nr::O_RDWR).ok()?;
+/// The image has been put into a program by the supervisor, with all of its threads stopped:
+/// what [`load`] does where the loader did. The control block is descriptor `fd` of `supervisor`.
+fn load_entered(image: Image, supervisor: i32, fd: i32) -> Result<(), Errno> {
+    let mut path = [0; PATH_BYTES];
+    descriptor_path(supervisor, fd, &mut path);
+    let control = map_control(&path)?;
+    // SAFETY: the supervisor says where it has put this code, and nobody has entered it before.
+    unsafe { attach(image, control, path) };
+    retire_before(control, process::pid());
+    Ok(())
+}
+
+/// Notes where this code lies and what its run is.
+///
+/// # Safety
+/// That is where it lies, and nothing else of it has run in this process.
+unsafe fn attach(image: Image, control: &'static Control, path: [u8; PATH_BYTES]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        IMAGE = image;
+        CONTROL = Some(control);
+        CONTROL_PATH = path;
+    }
+}
+
+/// Gives back what this process held before it began this program: it is gone.
+fn retire_before(control: &'static Control, pid: i32) {
+    // SAFETY: the supervisor's mapping, mapped as a whole.
+    let tables = unsafe { Tables::behind(control) };
+    control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid).for_each(|slot| {
+        control.retire(&tables, slot, pid);
+    });
+}
+
+/// Maps the run's control block, with its tables.
+fn map_control(path: &[u8; PATH_BYTES]) -> Result<&'static Control, Errno> {
+    let file = Fd::open(path, nr::O_RDWR)?;
     let bytes = file.length_bytes().unwrap_or(0);
     let base = file.map_shared(bytes.max(size_of::<Control>()));
     file.close();
     // SAFETY: the supervisor keeps the file that long and initialised; all that changes in it is atomic.
-    let control = unsafe { &*base.ok()?.cast::<Control>().cast_const() };
-    control.is_compatible().then_some(control)
+    let control = unsafe { &*base?.cast::<Control>().cast_const() };
+    if control.is_compatible() { Ok(control) } else { Err(EINVAL) }
 }
 
 /// Copies the value of an environment variable, with a zero byte behind it.
@@ -210,6 +234,10 @@ pub(crate) extern "C" fn entered(
             process
                 .and_then(|process| process.manage_thread(tid, stack_pointer, thread_pointer, mask))
         }
+        what if what == Entry::Load as u64 => {
+            let image = Image { start: stack_pointer, end: thread_pointer };
+            load_entered(image, (mask >> 32) as i32, mask as i32)
+        }
         _ => Err(EINVAL),
     };
     match outcome {
@@ -234,7 +262,7 @@ fn manage_process(
     let (control, image) = unsafe { (CONTROL.ok_or(EINVAL)?, image()) };
     let mut place = Process::lock(STARTER);
     if place.is_some() {
-        return Err(EINVAL);
+        return Err(EALREADY);
     }
     limits::take_over(image.end - image.start);
     stubs::prepare().and_then(|()| build(&mut place, control, image)).inspect_err(|_| {

@@ -30,7 +30,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -48,11 +48,16 @@ pub const BRING_IN: usize = GIVE_BACK + 1;
 /// the same process.
 pub const CALL_THREAD: usize = GIVE_BACK + 2;
 
+/// The value that travels with a queued SIGURG when a process of the run tells the supervisor that
+/// it is about to run another program, which may be one that has to be entered.
+pub const EXECUTES: usize = GIVE_BACK + 3;
+
 /// What the supervisor asks of a stopped thread when it enters an agent's image
-/// at [`Control::entry_offset`].
+/// at the entry that the image's ELF header names.
 ///
 /// Registers at the entry: `rdi` this number, `rsi` the thread's id, `rdx` its
-/// stack pointer, `rcx` its fs base, `r8` its signal mask before the entry. The
+/// stack pointer, `rcx` its fs base, `r8` its signal mask before the entry; those
+/// of [`Entry::Load`] are its own. The
 /// entry moves to a stack of the agent's own, so all threads of the process must
 /// be stopped and one entered at a time. It ends with `int3` and in `rax` 0 or a
 /// negative error number; the supervisor then restores every register.
@@ -63,6 +68,10 @@ pub enum Entry {
     Process = 1,
     /// Manage one more thread of a process that is managed already.
     Thread = 2,
+    /// The supervisor has put the image into a process that no loader puts it into: `rdx` is where
+    /// it begins, `rcx` where it ends, and `r8` names the control block by its halves, the
+    /// supervisor's process id in the upper one and the descriptor there in the lower one.
+    Load = 3,
 }
 
 /// How pages are lifted out of programs, where tests decide it.
@@ -218,9 +227,6 @@ pub struct Control {
     pub pressure: AtomicU32,
     /// What the user asked for.
     pub settings: Settings,
-    /// Offset of the agent's activation entry from the start of its image, for
-    /// the supervisor to enter it; 0 until an agent has reported it.
-    pub entry_offset: AtomicU64,
     /// Bytes that all managed processes hold together.
     pub usage: Usage,
     /// Counts of everything that happened, summed over all processes.
@@ -311,7 +317,6 @@ impl Control {
             version: VERSION,
             pressure: AtomicU32::new(0),
             settings,
-            entry_offset: AtomicU64::new(0),
             usage: Usage::default(),
             counters: Counters::default(),
             events: Events::default(),

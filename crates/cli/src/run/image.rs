@@ -1,6 +1,7 @@
 //! The agent on its way into programs: it travels inside the command and is
-//! handed to the dynamic loader as a sealed memfd, so one file is enough, it is
-//! found wherever the command lies, and nothing is left behind on any disk.
+//! handed to the dynamic loader, or to a program without one, as a sealed memfd, so one
+//! file is enough, it is found wherever the command lies, and nothing is left behind on
+//! any disk.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::failure::{Failure, OrFail};
 
 /// The agent's shared object, built by `build.rs`.
-const AGENT: &[u8] = include_bytes!(env!("ZPAGER_AGENT_OBJECT"));
+pub(crate) const AGENT: &[u8] = include_bytes!(env!("ZPAGER_AGENT_OBJECT"));
 
 /// Name of the memfd, as `/proc/PID/maps` shows it.
 pub(crate) const NAME: &str = "zpager-agent";

@@ -12,6 +12,7 @@ mod control;
 mod enter;
 mod image;
 mod kernel;
+mod linkage;
 pub(crate) mod program;
 mod references;
 mod remote;

@@ -1,8 +1,9 @@
 //! Finding the program and seeing before it starts whether it can be managed.
 //!
 //! The agent comes in through the dynamic loader (ld.so(8), `LD_PRELOAD`), so the
-//! file that the kernel will execute has to name an interpreter (ELF, `PT_INTERP`)
-//! and must not run in secure-execution mode: the loader then drops the agent.
+//! file that the kernel will execute must not run in secure-execution mode: the loader
+//! then drops the agent. Into a statically linked program the supervisor puts it, where
+//! it may trace its children.
 //! Scripts are followed as execve(2) does, to the interpreter of their first line.
 
 use std::ffi::{OsStr, OsString};
@@ -12,22 +13,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use object::LittleEndian;
-use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
-use object::read::elf::{FileHeader, ProgramHeader};
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
 use rustix::process::{getegid, geteuid, getuid};
 
+use super::enter;
+use super::linkage::Linkage;
 use crate::failure::Failure;
 
 /// How often the kernel follows `#!` from one script to the next (Linux fs/exec.c, `exec_binprm`).
 const MAX_SCRIPTS: usize = 5;
 
-/// How much of a file decides what it is: `BINPRM_BUF_SIZE` for scripts, and room for ELF's
-/// program headers, which every linker puts at the start.
-const HEAD_BYTES: u64 = 8192;
-
-/// The longest `#!` line that the kernel reads.
+/// The longest `#!` line that the kernel reads (`BINPRM_BUF_SIZE`).
 const SCRIPT_LINE_BYTES: usize = 256;
 
 /// A program that can be started and managed.
@@ -146,7 +142,8 @@ fn check_manageable(program: &Path) -> Result<(), Failure> {
 
 fn read_head(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut head = Vec::new();
-    let read = File::open(file).and_then(|open| open.take(HEAD_BYTES).read_to_end(&mut head));
+    let read = File::open(file)
+        .and_then(|open| open.take(SCRIPT_LINE_BYTES as u64).read_to_end(&mut head));
     match read {
         Ok(_) => Ok(head),
         Err(error) => Err(Failure::own(format!(
@@ -159,13 +156,12 @@ fn read_head(file: &Path) -> Result<Vec<u8>, Failure> {
 /// The interpreter that a script's first line names.
 fn script_interpreter(head: &[u8]) -> Option<PathBuf> {
     let line = head.strip_prefix(b"#!")?;
-    let line = &line[..line.len().min(SCRIPT_LINE_BYTES)];
     let line = line.split(|byte| *byte == b'\n').next()?;
     let name = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
     Some(PathBuf::from(OsStr::from_bytes(name)))
 }
 
-/// Refuses everything but a dynamically linked program for x86-64.
+/// Refuses everything but a program for x86-64 into which the agent can be brought.
 fn check_object(file: &Path, head: &[u8]) -> Result<(), Failure> {
     let shown = file.display();
     if !head.starts_with(b"\x7fELF") {
@@ -173,35 +169,19 @@ fn check_object(file: &Path, head: &[u8]) -> Result<(), Failure> {
             "{shown}: neither an ELF program nor a script that begins with #!: name its interpreter first"
         )));
     }
-    match interpreter_of(head) {
-        Object::Dynamic => Ok(()),
-        Object::Static => Err(Failure::own(format!(
-            "{shown}: statically linked, so the agent cannot be loaded: use a dynamically linked build"
+    match File::open(file).as_ref().map_or(Linkage::Foreign, Linkage::of) {
+        Linkage::Dynamic => Ok(()),
+        Linkage::Static if enter::is_permitted() => Ok(()),
+        Linkage::Static => Err(Failure::own(format!(
+            "{shown}: statically linked, so the agent has to be put into it by ptrace, which is not \
+             permitted here: allow ptrace and kcmp in the sandbox, or use a dynamically linked build"
         ))),
-        Object::Foreign => Err(Failure::own(format!(
+        Linkage::Library => Err(Failure::own(format!(
+            "{shown}: a shared object or a dynamic loader, not a program: name the program itself"
+        ))),
+        Linkage::Foreign => Err(Failure::own(format!(
             "{shown}: not a 64-bit program for x86-64: use a build for this machine's 64-bit mode"
         ))),
-    }
-}
-
-/// What kind of ELF program a file is.
-#[derive(Debug, PartialEq, Eq)]
-enum Object {
-    Dynamic,
-    Static,
-    Foreign,
-}
-
-fn interpreter_of(head: &[u8]) -> Object {
-    let Ok(header) = FileHeader64::<LittleEndian>::parse(head) else { return Object::Foreign };
-    let Ok(endian) = header.endian() else { return Object::Foreign };
-    if header.e_machine(endian) != EM_X86_64 {
-        return Object::Foreign;
-    }
-    let segments = header.program_headers(endian, head).unwrap_or_default();
-    match segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP) {
-        true => Object::Dynamic,
-        false => Object::Static,
     }
 }
 
@@ -257,22 +237,6 @@ mod tests {
         for (head, interpreter) in table {
             assert_eq!(script_interpreter(head), interpreter.map(PathBuf::from), "{head:?}");
         }
-    }
-
-    #[test]
-    fn kinds_of_programs() {
-        let head = read_head(Path::new("/proc/self/exe")).expect("this test");
-        assert_eq!(interpreter_of(&head), Object::Dynamic);
-        let mut foreign = head.clone();
-        foreign[18] = 183; // e_machine: EM_AARCH64
-        assert_eq!(interpreter_of(&foreign), Object::Foreign);
-        let mut small = head.clone();
-        small[4] = 1; // EI_CLASS: 32 bits
-        assert_eq!(interpreter_of(&small), Object::Foreign);
-        let mut bare = head.clone();
-        bare[56..58].fill(0); // e_phnum
-        assert_eq!(interpreter_of(&bare), Object::Static);
-        assert_ne!(interpreter_of(&head[..40]), Object::Dynamic);
     }
 
     #[test]

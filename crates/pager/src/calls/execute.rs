@@ -6,6 +6,9 @@
 //! passes: a program started with a cleared environment is of the run as well.
 //! One that names another run's is left as it is.
 //!
+//! What it runs may be linked statically: no agent comes into that by itself, so the
+//! supervisor is told, and looks at it as soon as it runs.
+//!
 //! The call is made from the stub that leads to the trap: where it fails, the
 //! registers and the limits are as before. The new list lies in the thread's
 //! record, as a child that only shares this memory comes here too.
@@ -14,11 +17,11 @@
 //! that program is not managed, and the user is told.
 
 use zpager_sys::file::Fd;
-use zpager_sys::signal::{Context, Registers};
+use zpager_sys::signal::{self, Context, Registers};
 use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_sys::{limits, process};
-use zpager_wire::{CONTROL_VARIABLE, EventKind};
+use zpager_wire::{CONTROL_VARIABLE, EXECUTES, EventKind};
 
 use super::Outcome;
 use crate::process::Process;
@@ -76,6 +79,8 @@ impl Process {
             self.stop_answering();
             self.record_window();
         }
+        // Where it may not be told it comes by now and then.
+        let _ = signal::queue(self.control.settings.supervisor_pid, signal::SIGURG, EXECUTES);
         self.put_carrier_down(context);
         thread.executing = Some(context.registers);
         let registers = &mut context.registers;

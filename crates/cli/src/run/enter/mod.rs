@@ -1,5 +1,6 @@
 //! Entering running programs: the agent that lies in their image is made to manage
-//! them, between two of their instructions.
+//! them, between two of their instructions. A statically linked program, into which no
+//! loader has brought the agent, is given it before ([`place`]).
 //!
 //! A process is stopped as a whole, the agent's entry ([`zpager_wire::Entry`]) is
 //! called in each of its threads, and all go on where they were. Sources: ptrace(2),
@@ -7,24 +8,32 @@
 //! are entered one after the other.
 
 mod hold;
+mod layout;
+mod place;
 mod ptrace;
 mod restart;
 #[cfg(test)]
 mod tests;
 mod thread;
 
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
 use zpager_sys::process::Confinement;
-use zpager_wire::Entry;
+use zpager_wire::{CONTROL_VARIABLE, Entry};
 
 use super::image;
+use super::linkage::Linkage;
+use super::session::own_path;
 use super::supervisor::children_of;
 use crate::failure::{Failure, OrFail};
 use hold::{Hold, Stragglers};
+use layout::Layout;
+use place::Given;
 use ptrace::Report;
 use thread::Trouble;
 
@@ -33,6 +42,9 @@ const KCMP_VM: c_int = 1;
 
 /// `AT_BASE`: where the dynamic loader is (getauxval(3)).
 const AT_BASE: u64 = 7;
+
+/// `AT_SECURE`: whether the program has more privileges than who started it.
+const AT_SECURE: u64 = 23;
 
 /// What became of an attempt to enter a process.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +57,7 @@ pub(crate) enum Outcome {
     Later,
     /// It is gone.
     Gone,
-    /// The agent is not in its image, for now or for ever.
+    /// The agent is not in its image, for now or for ever, and nobody but a loader may bring it.
     NoAgent,
     /// It is confined so that it cannot be managed.
     Sandboxed,
@@ -60,20 +72,35 @@ pub(crate) enum Outcome {
 pub(crate) struct Entrance {
     /// The agent's file, by which it is found in a process's mappings.
     agent_inode: u64,
+    agent_path: String,
+    layout: Layout,
+    control_fd: RawFd,
+    control_path: String,
     /// What this process is confined by.
     own: Confinement,
     stragglers: Stragglers,
 }
 
 impl Entrance {
-    /// Prepares for processes that have loaded this agent.
+    /// Prepares for processes that have loaded this agent or are given it, to be of the run with
+    /// this control block.
     ///
     /// # Errors
-    /// The agent's file cannot be examined.
-    pub(crate) fn new(agent: &OwnedFd) -> Result<Self, Failure> {
+    /// The agent's file cannot be examined, or is not what can be put into a process.
+    pub(crate) fn new(agent: &OwnedFd, control: &impl AsFd) -> Result<Self, Failure> {
         let found = rustix::fs::fstat(agent).or_fail("examining the agent's file")?;
-        let (own, stragglers) = (Confinement::own(), Stragglers::default());
-        Ok(Entrance { agent_inode: found.st_ino, own, stragglers })
+        let layout = Layout::of(image::AGENT).map_err(|why| {
+            Failure::own(format!("this build's agent cannot be put into programs: it has {why}"))
+        })?;
+        Ok(Entrance {
+            agent_inode: found.st_ino,
+            agent_path: own_path(agent),
+            layout,
+            control_fd: control.as_fd().as_raw_fd(),
+            control_path: own_path(control),
+            own: Confinement::own(),
+            stragglers: Stragglers::default(),
+        })
     }
 
     /// Whether a process is confined by more than this one.
@@ -82,19 +109,20 @@ impl Entrance {
         Confinement::of(&status).exceeds(self.own)
     }
 
-    /// Enters a process, with the agent's entry at `entry_offset` of its image.
-    pub(crate) fn enter(&mut self, pid: pid_t, entry_offset: u64) -> Outcome {
-        // A process without the agent is not even stopped.
+    /// Enters a process.
+    pub(crate) fn enter(&mut self, pid: pid_t) -> Outcome {
+        // A process without the agent that is not to be given it is not even stopped.
         match maps_of(pid) {
-            Ok(maps) if base_of(&maps, self.agent_inode).is_none() => return Outcome::NoAgent,
-            Ok(_) => {}
+            Ok(maps) if base_of(&maps, self.agent_inode).is_some() => {}
+            Ok(maps) if self.may_be_given(pid, &maps) => {}
+            Ok(_) => return Outcome::NoAgent,
             Err(trouble) => return outcome_of(trouble),
         }
         let mut hold = match Hold::stop(pid, &mut self.stragglers) {
             Ok(hold) => hold,
             Err(trouble) => return outcome_of(trouble),
         };
-        let entered = self.enter_held(pid, &mut hold, entry_offset);
+        let entered = self.enter_held(pid, &mut hold);
         hold.release();
         match entered {
             Ok(children) => Outcome::Entered { children },
@@ -103,19 +131,46 @@ impl Entrance {
     }
 
     /// Enters a process that stands still; gives the children that it has made so far.
-    fn enter_held(
-        &self,
-        pid: pid_t,
-        hold: &mut Hold,
-        entry_offset: u64,
-    ) -> Result<Vec<pid_t>, Outcome> {
+    fn enter_held(&self, pid: pid_t, hold: &mut Hold) -> Result<Vec<pid_t>, Outcome> {
         let maps = maps_of(pid).map_err(outcome_of)?;
-        let base = base_of(&maps, self.agent_inode).ok_or(Outcome::NoAgent)?;
-        if self.is_in_passage(pid, &maps, hold) {
-            return Err(Outcome::Later);
-        }
-        enter_all(hold, base + entry_offset)?;
+        let base = match base_of(&maps, self.agent_inode) {
+            Some(_) if self.is_in_passage(pid, &maps, hold) => return Err(Outcome::Later),
+            Some(base) => base,
+            None => self.give(pid, &maps, hold)?,
+        };
+        enter_all(hold, base + self.layout.entry)?;
         Ok(children_of(pid).unwrap_or_default())
+    }
+
+    /// Puts the agent into a held process that has none; gives where.
+    fn give(&self, pid: pid_t, maps: &str, hold: &mut Hold) -> Result<u64, Outcome> {
+        // What it is can have changed until it stood still.
+        if !self.may_be_given(pid, maps) {
+            return Err(Outcome::NoAgent);
+        }
+        let thread = hold.threads.first_mut().expect("a hold has a thread");
+        let Entrance { layout, agent_path, control_fd, .. } = self;
+        let given = Given { layout, agent_path, control_fd: *control_fd };
+        place::place(pid, thread, maps, given).map_err(|trouble| match trouble {
+            // Its code may be written over.
+            Trouble::Lost => Outcome::Broken,
+            trouble => outcome_of(trouble),
+        })
+    }
+
+    /// Whether a process without this agent is one that no loader gives it, and is of this run.
+    fn may_be_given(&self, pid: pid_t, maps: &str) -> bool {
+        is_static(pid) && !has_any_agent(maps) && !self.is_of_another_run(pid)
+    }
+
+    /// Whether its environment names the control block of another run.
+    fn is_of_another_run(&self, pid: pid_t) -> bool {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        let named = variables.find_map(|variable| {
+            variable.strip_prefix(CONTROL_VARIABLE.as_bytes())?.strip_prefix(b"=")
+        });
+        named.is_some_and(|path| path != self.control_path.as_bytes())
     }
 
     /// Whether a held process is at a point where the agent must not be called: inside the agent,
@@ -126,7 +181,7 @@ impl Entrance {
             let found = mappings(maps).find(|found| (found.start..found.end).contains(&address));
             found.map_or(0, |found| found.inode)
         };
-        let loader_inode = loader_of(pid).map_or(0, inode_at);
+        let loader_inode = auxiliary(pid, AT_BASE).map_or(0, inode_at);
         let mut inodes = hold.threads.iter().map(|thread| inode_at(thread.instruction()));
         inodes.any(|inode| inode == self.agent_inode || (inode == loader_inode && inode != 0))
     }
@@ -183,13 +238,31 @@ fn enter_all(hold: &mut Hold, address: u64) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Where the dynamic loader lies in a process.
-fn loader_of(pid: pid_t) -> Option<u64> {
+/// What the kernel told the program of a process (getauxval(3)).
+fn auxiliary(pid: pid_t, key: u64) -> Option<u64> {
     let auxiliary = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
     let (pairs, _) = auxiliary.as_chunks::<16>();
     // Key and value, eight bytes each.
     let mut pairs = pairs.iter().map(|pair| u128::from_ne_bytes(*pair));
-    pairs.find(|pair| *pair as u64 == AT_BASE).map(|pair| (pair >> 64) as u64)
+    pairs.find(|pair| *pair as u64 == key).map(|pair| (pair >> 64) as u64)
+}
+
+/// Whether a process runs a statically linked program, without privileges that who started it has
+/// not.
+pub(crate) fn is_static(pid: pid_t) -> bool {
+    let program = File::open(format!("/proc/{pid}/exe"));
+    program.is_ok_and(|program| Linkage::of(&program) == Linkage::Static)
+        && auxiliary(pid, AT_BASE) == Some(0)
+        && auxiliary(pid, AT_SECURE) == Some(0)
+}
+
+/// Whether a process has an agent, of this run or another one.
+fn has_any_agent(maps: &str) -> bool {
+    mappings(maps).any(|found| is_agent_name(found.name))
+}
+
+fn is_agent_name(name: &str) -> bool {
+    name.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(image::NAME))
 }
 
 /// One line of `/proc/PID/maps`.
@@ -200,6 +273,8 @@ struct Mapping<'a> {
     offset: u64,
     inode: u64,
     name: &'a str,
+    /// Private, and its instructions can be run.
+    is_code: bool,
 }
 
 /// The mappings of a process (proc(5)).
@@ -209,17 +284,20 @@ fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
         let (start, end) = fields.next()?.split_once('-')?;
         let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
         let (start, end) = (hexadecimal(start)?, hexadecimal(end)?);
-        let offset = hexadecimal(fields.nth(1)?)?;
+        let is_code = matches!(fields.next()?.as_bytes(), [_, _, b'x', b'p']);
+        let offset = hexadecimal(fields.next()?)?;
         let inode = fields.nth(1)?.parse().ok()?;
-        Some(Mapping { start, end, offset, inode, name: fields.next().unwrap_or("").trim() })
+        let name = fields.next().unwrap_or("").trim();
+        // The page of the kernel's that cannot be written (vsyscall).
+        let is_code = is_code && start <= i64::MAX as u64;
+        Some(Mapping { start, end, offset, inode, name, is_code })
     })
 }
 
 /// Where the agent's image begins in a process.
 fn base_of(maps: &str, agent_inode: u64) -> Option<u64> {
-    let name = format!("/memfd:{}", image::NAME);
     mappings(maps)
-        .filter(|found| found.inode == agent_inode && found.name.starts_with(&name))
+        .filter(|found| found.inode == agent_inode && is_agent_name(found.name))
         .filter(|found| found.offset == 0)
         .map(|found| found.start)
         .min()
@@ -236,9 +314,15 @@ pub(crate) fn share_memory(first: pid_t, second: pid_t) -> Option<bool> {
     }
 }
 
+/// Whether processes can be entered here, which is found out once.
+pub(crate) fn is_permitted() -> bool {
+    static IS_PERMITTED: OnceLock<bool> = OnceLock::new();
+    *IS_PERMITTED.get_or_init(try_entering)
+}
+
 /// Finds out by trying whether processes can be entered here: a seccomp filter or a security
 /// module may forbid ptrace(2) or kcmp(2).
-pub(crate) fn is_permitted() -> bool {
+fn try_entering() -> bool {
     // SAFETY: the child makes only system calls until it is killed.
     let child = match unsafe { libc::fork() } {
         -1 => return false,

@@ -116,6 +116,22 @@ fn transfer(
     Ok(vector.iov_len)
 }
 
+/// A word of the thread's memory. The C library's `ptrace` would take the kernel's answer for its own.
+pub(crate) fn word(tid: pid_t, address: u64) -> io::Result<u64> {
+    let mut word = 0u64;
+    // SAFETY: the kernel writes one word to where the last argument points.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_ptrace, libc::PTRACE_PEEKTEXT, tid, address, &raw mut word)
+    };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(word) }
+}
+
+/// Writes a word of the thread's memory, also where the thread itself may not write.
+pub(crate) fn set_word(tid: pid_t, address: u64, word: u64) -> io::Result<()> {
+    let [address, word] = [address, word].map(|value| number(value as usize));
+    request(libc::PTRACE_POKETEXT, tid, address, word).map(drop)
+}
+
 /// The thread's blocked signals; bit n is signal n + 1.
 pub(crate) fn signal_mask(tid: pid_t) -> io::Result<u64> {
     let mut mask = 0u64;

@@ -286,7 +286,7 @@ fn mappings_are_read() {
 #[test]
 fn the_loader_of_a_process_is_found() {
     let own = std::process::id().cast_signed();
-    let address = loader_of(own).expect("a loader");
+    let address = auxiliary(own, AT_BASE).expect("a loader");
     let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
     let found = mappings(&maps).find(|found| (found.start..found.end).contains(&address));
     let name = found.expect("mapped").name.to_owned();

@@ -1,4 +1,4 @@
-//! One stopped thread: what it was doing, a call into the agent, and back.
+//! One stopped thread: what it was doing, a call into the agent or the kernel, and back.
 //!
 //! Everything that can be read of a thread is read before any thread of its
 //! process is entered: afterwards its memory may be swapped out, and only the
@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use libc::{c_int, pid_t, siginfo_t, user_regs_struct};
+use libc::{c_int, c_long, pid_t, siginfo_t, user_regs_struct};
 use zpager_wire::Entry;
 
 use super::hold::is_ending;
@@ -116,35 +116,70 @@ impl StoppedThread {
     /// # Errors
     /// The agent refused or did not come back, or the thread is gone.
     pub(crate) fn enter(&mut self, address: u64, entry: Entry) -> Result<(), Trouble> {
-        let faults = FAULTS.iter().fold(0, |mask, signal| mask | bit(*signal));
-        ptrace::set_registers(self.tid, &self.registers_at_entry(address, entry))?;
-        ptrace::set_signal_mask(self.tid, !faults)?;
-        self.run_to_trap()?;
-        match i32::try_from(ptrace::registers(self.tid)?.rax.cast_signed()) {
-            Ok(0) => {
-                self.mask &= !AGENT_SIGNALS;
-                Ok(())
-            }
+        let own = [self.registers.rsp, self.registers.fs_base, self.mask];
+        self.enter_with(address, entry, own)?;
+        self.mask &= !AGENT_SIGNALS;
+        Ok(())
+    }
+
+    /// The same, with what [`Entry`]'s protocol has in `rdx`, `rcx` and `r8`.
+    ///
+    /// # Errors
+    /// As [`Self::enter`].
+    pub(crate) fn enter_with(
+        &mut self,
+        address: u64,
+        entry: Entry,
+        [third, fourth, fifth]: [u64; 3],
+    ) -> Result<(), Trouble> {
+        let answer = self.run_from(user_regs_struct {
+            rip: address,
+            rdi: entry as u64,
+            rsi: self.tid as u64,
+            rdx: third,
+            rcx: fourth,
+            r8: fifth,
+            ..self.registers
+        })?;
+        match i32::try_from(answer.cast_signed()) {
+            Ok(0) => Ok(()),
             Ok(error) => Err(Trouble::Refused(-error)),
             Err(_) => Err(Trouble::Lost),
         }
     }
 
-    /// The registers of [`Entry`]'s protocol.
-    fn registers_at_entry(&self, address: u64, entry: Entry) -> user_regs_struct {
-        user_regs_struct {
-            rip: address,
-            rdi: entry as u64,
-            rsi: self.tid as u64,
-            rdx: self.registers.rsp,
-            rcx: self.registers.fs_base,
-            r8: self.mask,
-            eflags: ENTRY_FLAGS,
-            // Not in a system call: nothing to restart.
-            orig_rax: u64::MAX,
-            rax: 0,
-            ..self.registers
+    /// Has the thread make a system call at `site`, where `syscall; int3` is; gives its result.
+    ///
+    /// # Errors
+    /// The error that the call gave, or the thread is gone or did not come back.
+    pub(crate) fn call(
+        &mut self,
+        site: u64,
+        number: c_long,
+        arguments: [u64; 6],
+    ) -> Result<u64, Trouble> {
+        /// What the kernel gives for errors, negated.
+        const ERRORS: std::ops::RangeInclusive<i64> = 1..=4095;
+        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
+        let rax = number.cast_unsigned();
+        let called =
+            user_regs_struct { rip: site, rax, rdi, rsi, rdx, r10, r8, r9, ..self.registers };
+        let result = self.run_from(called)?;
+        match result.cast_signed().wrapping_neg() {
+            error if ERRORS.contains(&error) => Err(Trouble::Refused(error as i32)),
+            _ => Ok(result),
         }
+    }
+
+    /// Lets the thread run with these registers to its trap; gives what is in `rax` then.
+    fn run_from(&mut self, registers: user_regs_struct) -> Result<u64, Trouble> {
+        let faults = FAULTS.iter().fold(0, |mask, signal| mask | bit(*signal));
+        // Not in a system call: nothing to restart.
+        let registers = user_regs_struct { eflags: ENTRY_FLAGS, orig_rax: u64::MAX, ..registers };
+        ptrace::set_registers(self.tid, &registers)?;
+        ptrace::set_signal_mask(self.tid, !faults)?;
+        self.run_to_trap()?;
+        Ok(ptrace::registers(self.tid)?.rax)
     }
 
     /// Lets the thread run until the `int3` at the end of the entry. Signals that are meant for

@@ -4,6 +4,13 @@
 //! start manage themselves, and children of managed processes are the agent's matter. To be
 //! entered are the processes that were there before, and children that they made before they
 //! were entered themselves. Whatever holds no slot for a while is tried as well.
+//!
+//! A statically linked program does not manage itself, so each is entered as soon as it is seen,
+//! also where all others manage themselves from their start. A process of the run becomes one by
+//! execve(2), with the slot of the program that it was: it does not answer
+//! ([`Request::answers`](zpager_wire::Request)) from just before that call on.
+//!
+//! Bad for many static programs that end within a few milliseconds: they are stopped for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,8 +19,9 @@ use std::time::{Duration, Instant};
 use libc::pid_t;
 use zpager_wire::{Control, EventKind};
 
+use super::shares::is_gone;
 use super::tree::Tree;
-use crate::run::enter::{Entrance, Outcome};
+use crate::run::enter::{self, Entrance, Outcome};
 
 /// How long a process may be on its way to managing itself, or without the agent in its image.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -30,10 +38,20 @@ struct Candidate {
     sure: bool,
 }
 
+/// Which programs do not manage themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All that were there before the budget came near.
+    All,
+    /// Statically linked ones alone.
+    Static,
+}
+
 /// The processes of a run, by what is still to be done with them.
 #[derive(Debug)]
 pub(crate) struct Entries {
     entrance: Entrance,
+    scope: Scope,
     candidates: BTreeMap<pid_t, Candidate>,
     /// Entered, or found impossible to enter.
     settled: BTreeSet<pid_t>,
@@ -42,9 +60,9 @@ pub(crate) struct Entries {
 
 impl Entries {
     /// Prepares to enter processes.
-    pub(crate) fn new(entrance: Entrance) -> Self {
+    pub(crate) fn new(entrance: Entrance, scope: Scope) -> Self {
         let (candidates, settled) = (BTreeMap::new(), BTreeSet::new());
-        Entries { entrance, candidates, settled, retry: MIN_RETRY }
+        Entries { entrance, scope, candidates, settled, retry: MIN_RETRY }
     }
 
     /// Notes all processes of the tree as to be entered, when the budget has come near.
@@ -52,6 +70,11 @@ impl Entries {
         for (pid, _) in tree.processes() {
             self.add(pid, true);
         }
+    }
+
+    /// A process runs another program in a moment: the next attempts are to come soon again.
+    pub(crate) fn expect_execution(&mut self) {
+        self.retry = Duration::ZERO;
     }
 
     fn add(&mut self, pid: pid_t, sure: bool) {
@@ -67,16 +90,18 @@ impl Entries {
         if tree.refresh() {
             self.find_new(tree);
         }
+        self.find_executing(tree, control);
         self.drop_managed(tree, control);
         let mut progress = false;
-        for pid in self.due() {
+        for pid in self.due(tree, control) {
             progress |= self.attempt(pid, tree, control);
         }
         if self.candidates.is_empty() && !self.entrance.has_stragglers() {
             self.retry = MIN_RETRY;
             return None;
         }
-        self.retry = if progress { MIN_RETRY } else { (self.retry * 2).min(MAX_RETRY) };
+        self.retry =
+            if progress { MIN_RETRY } else { (self.retry * 2).clamp(MIN_RETRY, MAX_RETRY) };
         Some(self.retry)
     }
 
@@ -89,32 +114,58 @@ impl Entries {
         }
     }
 
+    /// Notes processes that run another program soon, or have done so with the slot that they had.
+    fn find_executing(&mut self, tree: &Tree, control: &Control) {
+        for pid in slots(control, false).filter(|pid| tree.contains(*pid)) {
+            self.settled.remove(&pid);
+            self.add(pid, false);
+        }
+    }
+
     /// Forgets processes that manage themselves or are gone.
     fn drop_managed(&mut self, tree: &Tree, control: &Control) {
-        let managed: BTreeSet<pid_t> =
-            control.processes.in_use().map(|slot| slot.pid.load(Relaxed)).collect();
+        let managed: BTreeSet<pid_t> = slots(control, true).collect();
         self.candidates.retain(|pid, _| tree.contains(*pid) && !managed.contains(pid));
     }
 
-    /// The candidates to try now.
-    fn due(&self) -> Vec<pid_t> {
-        let due = |candidate: &Candidate| candidate.sure || candidate.since.elapsed() > PATIENCE;
-        self.candidates.iter().filter(|(_, found)| due(found)).map(|(pid, _)| *pid).collect()
+    /// The candidates to try now. Those that would have managed themselves by now, had they an agent
+    /// to do it, are forgotten where only static programs are entered.
+    fn due(&mut self, tree: &Tree, control: &Control) -> Vec<pid_t> {
+        let with_slots: BTreeSet<pid_t> = slots(control, false).collect();
+        let mut due = Vec::new();
+        let Entries { candidates, settled, scope, .. } = self;
+        candidates.retain(|pid, found| {
+            let is_late = found.since.elapsed() > PATIENCE;
+            if enter::is_static(*pid) {
+                due.push(*pid);
+            } else if with_slots.contains(pid) {
+                // It is about to manage itself, or its execve fails.
+            } else if *scope == Scope::All {
+                due.extend((found.sure || is_late).then_some(*pid));
+            } else if is_late && !tree.is_shared(*pid) {
+                settled.insert(*pid);
+                return false;
+            }
+            true
+        });
+        due
     }
 
     /// Tries to enter one process; whether that settled it.
     fn attempt(&mut self, pid: pid_t, tree: &Tree, control: &Control) -> bool {
-        let entry_offset = control.entry_offset.load(Relaxed);
-        if entry_offset == 0 || tree.is_shared(pid) {
+        if tree.is_shared(pid) {
             return false;
         }
         let outcome = match self.entrance.is_sandboxed(pid) {
             true => Outcome::Sandboxed,
-            false => self.entrance.enter(pid, entry_offset),
+            false if !enter::is_permitted() => Outcome::Impossible(libc::EPERM),
+            false => self.entrance.enter(pid),
         };
         match outcome {
             Outcome::Later => return false,
             Outcome::NoAgent if self.candidates[&pid].since.elapsed() < PATIENCE => return false,
+            // What has ended has nothing in its image.
+            Outcome::NoAgent if is_gone(pid) => {}
             Outcome::NoAgent => control.events.note(EventKind::NotManaged, pid, 0, 0),
             Outcome::Sandboxed => control.events.note(EventKind::Sandboxed, pid, 0, 0),
             Outcome::Impossible(error) => {
@@ -141,4 +192,11 @@ impl Entries {
     pub(crate) fn take(&mut self, pid: pid_t, status: libc::c_int) -> bool {
         self.entrance.take(pid, status)
     }
+}
+
+/// The processes that have slots and answer, or do not.
+fn slots(control: &Control, answers: bool) -> impl Iterator<Item = pid_t> {
+    let in_use = control.processes.in_use();
+    let found = in_use.filter(move |slot| (slot.request.answers.load(Relaxed) != 0) == answers);
+    found.map(|slot| slot.pid.load(Relaxed))
 }

@@ -30,7 +30,7 @@ use super::session::Session;
 use super::status::Exit;
 use crate::failure::{Failure, OrFail};
 use crate::trace::Recording;
-use entries::Entries;
+use entries::{Entries, Scope};
 use events::Told;
 use shares::Shares;
 use signals::Signals;
@@ -51,7 +51,7 @@ pub(crate) fn run(
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .or_fail("becoming the reaper of the program's descendants")?;
     let signals = Signals::block();
-    let entrance = Entrance::new(&session.agent)?;
+    let entrance = Entrance::new(&session.agent, &session.control)?;
     let started = Instant::now();
     let program = start(session.command(&configuration.program, signals), configuration)?;
     // Only now: the program has the priority that the user gave.
@@ -90,7 +90,7 @@ enum Phase {
     Watching,
     /// Near, and processes that run without being managed have to be entered.
     Entering,
-    /// Every program manages itself from its start.
+    /// Every program manages itself from its start, but for static ones, which have to be entered.
     FromStart,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Supervisor<'a> {
             tree: Tree::below(std::process::id().cast_signed())
                 .without(session.helpers.iter().map(Helper::pid).collect()),
             watch: Watch::new(session.budget.bytes),
-            entries: Entries::new(entrance),
+            entries: Entries::new(entrance, if from_start { Scope::Static } else { Scope::All }),
             shares: Shares::default(),
             told: Told::default(),
             pool: PoolSeen::default(),
@@ -139,8 +139,13 @@ impl<'a> Supervisor<'a> {
             }
             let pause = beside().unwrap_or(Duration::MAX);
             let pause = pause.min(due.saturating_duration_since(Instant::now()));
-            if let Some(info) = signals.wait(pause) {
-                signals::pass_on(&info, program);
+            match signals.wait(pause) {
+                Some(info) if signals::tells_of_execution(&info) => {
+                    self.entries.expect_execution();
+                    due = Instant::now();
+                }
+                Some(info) => signals::pass_on(&info, program),
+                None => {}
             }
             if let Some(exit) = self.look_after(program) {
                 return exit;
@@ -162,8 +167,8 @@ impl<'a> Supervisor<'a> {
             }
         }
         let retry = match self.phase {
-            Phase::Entering => self.entries.step(&mut self.tree, control),
-            Phase::Watching | Phase::FromStart => None,
+            Phase::Entering | Phase::FromStart => self.entries.step(&mut self.tree, control),
+            Phase::Watching => None,
         };
         let pause = self.shares.step(control, &control.tables());
         if let Some(stores) = &self.session.stores {

@@ -67,6 +67,14 @@ impl Signals {
     }
 }
 
+/// Whether a process of the run says by a signal that it is about to run another program.
+pub(crate) fn tells_of_execution(info: &siginfo_t) -> bool {
+    // SAFETY: for SI_QUEUE the kernel filled in the value that si_value reads.
+    info.si_signo == libc::SIGURG
+        && info.si_code == libc::SI_QUEUE
+        && unsafe { info.si_value() }.sival_ptr.addr() == zpager_wire::EXECUTES
+}
+
 /// Passes a signal on to process `pid` if it was sent to this process alone.
 pub(crate) fn pass_on(info: &siginfo_t, pid: pid_t) {
     let signal = info.si_signo;
