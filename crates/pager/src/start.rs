@@ -48,10 +48,12 @@ const ENOMEM: Errno = Errno(12);
 const EALREADY: Errno = Errno(114);
 /// Longest path of a descriptor, `/proc/PID/fd/N`.
 pub(crate) const PATH_BYTES: usize = 64;
-/// A stack is taken to reach at most so far below its pointer.
+/// A stack is taken to reach at most so far below its pointer, where the mapping is the thread's own:
+/// its control block lies at most so far from the end.
 const STACK_BYTES_MAX: usize = 64 << 20;
-/// And at least so far above it, where the thread pointer does not say more.
-const STACK_ABOVE_BYTES: usize = 64 << 10;
+const CONTROL_BLOCK_BYTES_MAX: usize = 64 << 10;
+/// And so far below and above its pointer elsewhere.
+const STACK_AROUND_BYTES: usize = 64 << 10;
 /// Parts of a hard limit of the address space: what a pool may hold, which reserves several times
 /// as much, and the blocks of the threads.
 const POOL_PART: usize = 32;
@@ -585,13 +587,18 @@ impl Process {
         Ok(())
     }
 
-    /// Leaves the stack that a thread runs on to the kernel.
+    /// Leaves the stack that a thread runs on to the kernel. Of a stack that lies in other memory of the
+    /// program, as a goroutine's in its heap, nobody knows the bounds: little is left alone there.
     fn spare_stack(&mut self, stack_pointer: usize, thread_pointer: usize) {
         let Some(region) = self.regions.find((stack_pointer / PAGE_BYTES) as u64) else { return };
         let (start, end) = (region.start as usize * PAGE_BYTES, region.end as usize * PAGE_BYTES);
-        let low = start.max(stack_pointer.saturating_sub(STACK_BYTES_MAX));
-        let in_region = (stack_pointer..end).contains(&thread_pointer);
-        let high = if in_region { thread_pointer } else { stack_pointer + STACK_ABOVE_BYTES };
+        let is_at_end = end.saturating_sub(thread_pointer) <= CONTROL_BLOCK_BYTES_MAX;
+        let is_own = is_at_end && (stack_pointer..end).contains(&thread_pointer);
+        let (below, high) = match is_own {
+            true => (STACK_BYTES_MAX, thread_pointer),
+            false => (STACK_AROUND_BYTES, stack_pointer + STACK_AROUND_BYTES),
+        };
+        let low = start.max(stack_pointer.saturating_sub(below));
         self.unmanage(pages_of(low, high.min(end) - low));
     }
 }
