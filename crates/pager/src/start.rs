@@ -46,6 +46,7 @@ use crate::{signals, stubs};
 const EINVAL: Errno = Errno(22);
 const ENOMEM: Errno = Errno(12);
 const EALREADY: Errno = Errno(114);
+const ENOTCONN: Errno = Errno(107);
 /// Longest path of a descriptor, `/proc/PID/fd/N`.
 pub(crate) const PATH_BYTES: usize = 64;
 /// A stack is taken to reach at most so far below its pointer, where the mapping is the thread's own:
@@ -261,7 +262,7 @@ fn manage_process(
     mask: Mask,
 ) -> Result<(), Errno> {
     // SAFETY: written by `load`, before anything can come here.
-    let (control, image) = unsafe { (CONTROL.ok_or(EINVAL)?, image()) };
+    let (control, image) = unsafe { (CONTROL.ok_or(ENOTCONN)?, image()) };
     let mut place = Process::lock(STARTER);
     if place.is_some() {
         return Err(EALREADY);

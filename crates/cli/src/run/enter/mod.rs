@@ -215,6 +215,8 @@ fn outcome_of(trouble: Trouble) -> Outcome {
         Trouble::Gone => Outcome::Gone,
         Trouble::Lost => Outcome::Later,
         Trouble::Refused(libc::EALREADY) => Outcome::Managed,
+        // The loader has not called it yet, or it has found no run.
+        Trouble::Refused(libc::ENOTCONN) => Outcome::NoAgent,
         Trouble::Refused(error) => Outcome::Impossible(error),
         Trouble::System(error) => Outcome::Impossible(error.raw_os_error().unwrap_or(libc::EIO)),
     }

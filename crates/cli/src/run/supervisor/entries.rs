@@ -26,7 +26,9 @@ use crate::run::enter::{self, Entrance, Outcome};
 /// How long a process may be on its way to managing itself, or without the agent in its image.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Bounds of the time until the next attempt.
+/// Bounds of the time until the next attempt, and the first time while a program is expected that has
+/// to be entered before it fills much.
+const EXPECTING_RETRY: Duration = Duration::from_micros(100);
 const MIN_RETRY: Duration = Duration::from_millis(2);
 const MAX_RETRY: Duration = Duration::from_millis(250);
 
@@ -74,7 +76,7 @@ impl Entries {
 
     /// A process runs another program in a moment: the next attempts are to come soon again.
     pub(crate) fn expect_execution(&mut self) {
-        self.retry = Duration::ZERO;
+        self.retry = EXPECTING_RETRY / 2;
     }
 
     fn add(&mut self, pid: pid_t, sure: bool) {
@@ -100,8 +102,7 @@ impl Entries {
             self.retry = MIN_RETRY;
             return None;
         }
-        self.retry =
-            if progress { MIN_RETRY } else { (self.retry * 2).clamp(MIN_RETRY, MAX_RETRY) };
+        self.retry = if progress { MIN_RETRY } else { (self.retry * 2).min(MAX_RETRY) };
         Some(self.retry)
     }
 

@@ -94,8 +94,8 @@ fn describe(kind: EventKind, event: &Event) -> String {
         ),
         EventKind::NotManaged if value == 0 => format!(
             "process {pid} is not managed and not counted in the budget: it has not loaded the \
-             agent, as a statically linked or set-uid program, one of another user, or one with an \
-             LD_PRELOAD of its own"
+             agent, as a set-uid or 32-bit program, one of another user, or one with an LD_PRELOAD \
+             of its own"
         ),
         EventKind::NotManaged => format!(
             "process {pid} is not managed and not counted in the budget ({error}): it goes \
