@@ -291,6 +291,17 @@ fn without_pressure_there_is_no_cost() {
     assert_eq!(stats.all_faults() + stats.swapped_out_pages + stats.managed_bytes, 0, "{stats:?}");
 }
 
+/// Nor is a statically linked program touched.
+#[test]
+fn without_pressure_a_static_program_is_left_alone() {
+    let job = Job::new(victims::build("field", &["-static"])).arguments(["1", "24", "words", "2"]);
+    let managed = job.managed(&Setup::of_mib(256));
+    managed.expect_like(&job.free());
+    let stats = &managed.stats;
+    assert_eq!(stats.dispatched_calls, 0, "{stats:?}");
+    assert_eq!(stats.all_faults() + stats.swapped_out_pages + stats.managed_bytes, 0, "{stats:?}");
+}
+
 #[test]
 fn a_summary_is_one_line_unless_quiet() {
     let directory = places::scratch();

@@ -131,6 +131,61 @@ hazards! {
     privileges "privileges" 20;
 }
 
+/// Programs that no dynamic loader prepares: the supervisor puts the agent into them, right after they
+/// have begun or when the budget comes near, and all that they start is managed as ever.
+mod whole {
+    use super::*;
+    use zpager_tests::victims::Whole;
+
+    fn check_whole(victim: &str, argument: Option<&str>, whole: Whole, mib: u64) {
+        let Some(job) = victims::whole_job(victim, whole) else { return };
+        let job = argument.into_iter().fold(job, Job::argument);
+        let free = job.free();
+        assert_eq!(free.ending, Ending::Exited(0), "free: {}", free.report());
+        for start in [Start::FirstInstruction, Start::Pressure] {
+            let managed = job.managed(&Setup::of_mib(mib).start(start));
+            managed.expect_like(&free);
+            assert!(managed.stats.is_pressed(), "{}{:?}", managed.outcome.report(), managed.stats);
+            // A static program that is executed fills memory until it is entered, and so does one that
+            // forks meanwhile: too late for so small a budget.
+            let may_be_late = ["forks", "spawning"].contains(&victim) || start == Start::Pressure;
+            assert!(managed.stats.is_within_budget() || may_be_late, "{:?}", managed.stats);
+        }
+    }
+
+    /// One test a victim: `NAME VICTIM MIB [ARGUMENT], LINKING...`.
+    macro_rules! whole {
+        ($($name:ident $victim:literal $mib:literal $($argument:literal)?, $($whole:ident)*;)*) => {$(
+            #[test]
+            fn $name() {
+                let argument = None$(.or(Some($argument)))?;
+                for whole in [$(Whole::$whole),*] {
+                    check_whole($victim, argument, whole, $mib);
+                }
+            }
+        )*};
+    }
+
+    whole! {
+        threads "threads" 20, Static StaticPie Musl;
+        forks "forks" 24, Static StaticPie Musl;
+        spawning "spawning" 24, Static StaticPie;
+        signals "signals" 20, Static StaticPie Musl;
+        sigstacks "sigstacks" 20, Static;
+        mappings "mappings" 20 "raw", Static StaticPie;
+        reservation "reservation" 20, Static StaticPie Musl;
+        brk "brk" 16, Static StaticPie;
+        heap "heap" 32, Static Musl;
+        statics "statics" 24, Static StaticPie;
+        readwrite "readwrite" 24, Static Musl;
+        robust "robust" 20, Static Musl;
+        clones "clones" 20, Static;
+        coroutines "coroutines" 16, Static;
+        limits "limits" 20, Static;
+        rlimits "rlimits" 20, Static;
+    }
+}
+
 /// A process is killed while the pager works in it, and others have its memory. Nobody knows what is
 /// whole then: they are ended and the user is told, or it was not in the middle of anything.
 mod struck {

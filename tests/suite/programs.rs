@@ -4,10 +4,11 @@
 //! missing, its test says so and passes; `tests/packages` lists them.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zpager_tests::packages::{program, python};
-use zpager_tests::{Ending, Job, Managed, Setup, Start, Store, compare};
+use zpager_tests::{Ending, Job, Managed, Setup, Start, Store, compare, places};
 
 /// One heavy program at a time: two cores and little memory are enough for these tests.
 static TURN: Mutex<()> = Mutex::new(());
@@ -365,6 +366,61 @@ fn make_with_jobs() {
     let job =
         Job::new(make).arguments(["-s", "-j2"]).file("Makefile", makefile).file("unit.c", unit);
     check(&job, 24);
+}
+
+/// Go's runtime: its own threads, stacks, signals and collector, in a program without a loader.
+#[test]
+fn go_objects_and_goroutines() {
+    let Some(go) = program("go", "golang-go") else { return };
+    let folder = places::scratch();
+    let built = folder.path().join("objects");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("victims/objects.go");
+    let mut command = Command::new(go);
+    command.args(["build", "-p", "2", "-o"]).arg(&built).arg(source);
+    command.env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=mod").env("GO111MODULE", "off");
+    command.env("GOCACHE", folder.path().join("cache"));
+    let output = command.output().expect("go runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Alone it takes some 125 MiB.
+    for mib in [64, 42] {
+        check(&Job::new(&built).argument(zpager_tests::victims::seed()), mib);
+    }
+}
+
+#[test]
+fn static_sort() {
+    let Some(busybox) = program("busybox", "busybox-static") else { return };
+    let job = Job::new(busybox).arguments(["sort", "input"]).file("input", lines(600_000));
+    check(&job, 14);
+}
+
+/// Static and dynamic programs that start each other.
+#[test]
+fn static_shell() {
+    let Some(busybox) = program("busybox", "busybox-static") else { return };
+    let dynamic = zpager_tests::victims::build("field", &[]);
+    let fixed = zpager_tests::victims::build("field", &["-static"]);
+    let script = r#"
+hold=$("$BUSYBOX" sort input)
+"$DYNAMIC" 1 64 words 1
+text=$("$FIXED" 2 64 words 1; /bin/sh -c '"$FIXED" 3 64 words 1; exec "$DYNAMIC" 4 64 words 1')
+echo "$text"
+echo "$hold" | "$BUSYBOX" md5sum
+exec /bin/sh -c 'exec "$FIXED" 5 64 words 1'
+"#;
+    let job = Job::new(&busybox)
+        .arguments(["sh", "script"])
+        .variable("BUSYBOX", busybox)
+        .variable("DYNAMIC", dynamic)
+        .variable("FIXED", fixed)
+        .file("script", script)
+        .file("input", lines(60_000));
+    for managed in check(&job, 24) {
+        assert!(!managed.outcome.stderr.contains("not managed"), "{}", managed.outcome.report());
+        // Five fields of 64 MiB, of which no more than the budget stays.
+        let out_bytes = managed.stats.swapped_out_pages << 12;
+        assert!(out_bytes > 5 * (40 << 20), "{:?}", managed.stats);
+    }
 }
 
 /// Fills a server over its socket, saves in the background, reads everything back.
