@@ -5,7 +5,7 @@
 //! page tables nothing is walked, so that terabytes of shadow memory, reserved and not touched, take
 //! no time; mincore(2) writes a byte for each page of them. Linux 6.13 has guard pages and does not tell.
 //!
-//! Bad case: pages that are there one by one: a call for every [`RANGES`] of them.
+//! Bad case: pages that are there one by one: a call for every 32 of them.
 
 use core::ops::Range;
 
