@@ -60,7 +60,7 @@ const RETURN_LOG: u32 = 0x7ffc_0000;
 const RETURN_ACTION: u32 = 0xffff_0000;
 
 /// The calls that the pager makes for itself.
-const OWN_CALLS: [u32; 37] = [
+const OWN_CALLS: [u32; 38] = [
     nr::__NR_clock_gettime,
     nr::__NR_close,
     nr::__NR_fallocate,
@@ -68,6 +68,7 @@ const OWN_CALLS: [u32; 37] = [
     nr::__NR_fstat,
     nr::__NR_fstatfs,
     nr::__NR_futex,
+    nr::__NR_geteuid,
     nr::__NR_getpid,
     nr::__NR_gettid,
     nr::__NR_io_getevents,
