@@ -86,12 +86,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// as a part of a huge page.
     #[must_use]
     pub fn adopt(&mut self, page: PageNumber) -> bool {
-        let is_new = self.arrive(page, 0);
-        if is_new {
-            let entry = self.cache.index.get(page);
-            self.enter(page, entry.with_doubt(true));
+        if !self.cache.index.get(page).is_absent() {
+            return self.arrive(page, 0);
         }
-        is_new
+        let entry = Entry::new(State::Resident { turn: self.residents.mark(), frame: 0 });
+        self.cache.index.set(page, entry.with_doubt(true))
     }
 
     /// A resident page in frame `frame` that was chosen cannot leave now: it is not chosen again
