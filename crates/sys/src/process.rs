@@ -186,14 +186,19 @@ pub fn exit_group(status: i32) -> ! {
     }
 }
 
+/// A part of memory as the kernel takes it: where, and how many bytes (`struct iovec`).
+pub type Part = [usize; 2];
+
 /// Writes a value, as its bytes are, into memory of this very process that may not be mapped.
 ///
 /// # Errors
 /// `EFAULT` where a part is not writable.
 pub fn poke<T: Copy>(address: usize, value: &T) -> Result<(), Errno> {
     let at = core::ptr::from_ref(value) as usize;
+    let bytes = size_of::<T>();
     // SAFETY: the kernel only reads the value; what it writes is the program's, which asked for it.
-    unsafe { across(nr::__NR_process_vm_writev, at, address, size_of::<T>()) }
+    let copied = unsafe { across(nr::__NR_process_vm_writev, [at, bytes], &[[address, bytes]]) };
+    all_of(copied, bytes)
 }
 
 /// Reads memory of this very process that may not be mapped.
@@ -201,12 +206,11 @@ pub fn poke<T: Copy>(address: usize, value: &T) -> Result<(), Errno> {
 /// # Errors
 /// `EFAULT` where a part is not readable.
 pub fn peek(address: usize, out: &mut [u8]) -> Result<(), Errno> {
+    let ours = [out.as_mut_ptr() as usize, out.len()];
     // SAFETY: the kernel writes into `out` alone.
-    unsafe { across(nr::__NR_process_vm_readv, out.as_mut_ptr() as usize, address, out.len()) }
+    let copied = unsafe { across(nr::__NR_process_vm_readv, ours, &[[address, out.len()]]) };
+    all_of(copied, out.len())
 }
-
-/// A part of memory as the kernel takes it: where, and how many bytes (`struct iovec`).
-pub type Part = [usize; 2];
 
 /// Reads parts of this very process's memory to `out`, one behind the other, as far as they are
 /// readable; gives how many bytes that were.
@@ -214,11 +218,9 @@ pub type Part = [usize; 2];
 /// # Safety
 /// `out` is the caller's to write, for as many bytes as the parts have together.
 pub unsafe fn gather(parts: &[Part], out: *mut u8) -> usize {
-    let ours: Part = [out as usize, parts.iter().map(|[_, bytes]| bytes).sum()];
-    let (ours, theirs) = (ours.as_ptr() as usize, parts.as_ptr() as usize);
-    let arguments = [tid() as usize, ours, 1, theirs, parts.len(), 0];
+    let ours = [out as usize, parts.iter().map(|[_, bytes]| bytes).sum()];
     // SAFETY: the caller's promise.
-    unsafe { checked(nr::__NR_process_vm_readv, arguments) }.unwrap_or(0)
+    unsafe { across(nr::__NR_process_vm_readv, ours, parts) }.unwrap_or(0)
 }
 
 /// Gives the pages of parts of this very process's memory back with one call (`MADV_DONTNEED`);
@@ -236,20 +238,20 @@ pub unsafe fn drop_parts(parts: &[Part]) -> usize {
     unsafe { checked(nr::__NR_process_madvise, arguments) }.unwrap_or(0)
 }
 
-/// Copies between memory of ours and memory that may not be mapped, by way of the kernel.
+/// Copies between memory of ours and parts that may not be mapped, by way of the kernel; gives how
+/// many bytes, in the order of the parts.
 ///
 /// # Safety
 /// What `number` writes to is the caller's to write.
-unsafe fn across(number: u32, ours: usize, theirs: usize, bytes: usize) -> Result<(), Errno> {
-    let local = [ours, bytes];
-    let remote = [theirs, bytes];
-    let arguments = [tid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0];
+unsafe fn across(number: u32, ours: Part, theirs: &[Part]) -> Result<usize, Errno> {
+    let (local, remote) = (ours.as_ptr() as usize, theirs.as_ptr() as usize);
     // SAFETY: the caller's promise.
-    match unsafe { checked(number, arguments) } {
-        Ok(copied) if copied == bytes => Ok(()),
-        Ok(_) => Err(Errno(14)),
-        Err(error) => Err(error),
-    }
+    unsafe { checked(number, [tid() as usize, local, 1, remote, theirs.len(), 0]) }
+}
+
+/// Whether so many bytes were copied.
+fn all_of(copied: Result<usize, Errno>, bytes: usize) -> Result<(), Errno> {
+    if copied? == bytes { Ok(()) } else { Err(Errno(14)) }
 }
 
 #[cfg(test)]
