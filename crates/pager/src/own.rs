@@ -138,6 +138,12 @@ impl OwnSpace {
         self.all().iter().filter_map(|word| frame(word.load(Relaxed)))
     }
 
+    /// Gives all RAM to the kernel at the end of the process. The frames of its pages are left with
+    /// everything else that it holds.
+    pub(crate) fn release_all(&self) {
+        self.mapping.release(0, self.end.load(Relaxed) * PAGE_BYTES);
+    }
+
     /// Takes over the pages that nobody else holds.
     pub(crate) fn claim(&self) {
         for word in self.all() {

@@ -237,7 +237,7 @@ impl Process {
     }
 
     /// The first part of `from..end` that a thread holds.
-    fn next_hold(&self, from: u64, end: u64) -> Option<(u64, u64)> {
+    pub(crate) fn next_hold(&self, from: u64, end: u64) -> Option<(u64, u64)> {
         self.threads
             .live()
             .flat_map(|thread| thread.held().iter())

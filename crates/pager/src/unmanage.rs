@@ -75,6 +75,26 @@ impl Process {
         self.protect_shared(region);
     }
 
+    /// Gives the program's pages and the pool to the kernel, which takes a while over them when the
+    /// process ends: relatives would be using the same room by then. Other threads that touch a page
+    /// wait for the lock until they are gone; what their calls hold stays.
+    pub(crate) fn free_memory(&mut self) {
+        for at in 0..self.regions.all().len() {
+            let Region { start: mut from, end, .. } = self.regions.all()[at];
+            while from < end {
+                let (hold_start, hold_end) = self.next_hold(from, end).unwrap_or((end, end));
+                let (start, bytes) = bytes_of(&(from..hold_start));
+                // SAFETY: the program's own pages, which none of its threads will see again.
+                let _ = unsafe {
+                    checked(nr::__NR_madvise, [start, bytes, nr::MADV_DONTNEED as usize])
+                };
+                from = hold_end;
+            }
+        }
+        self.engine.cache.objects().release_all();
+        self.drop_spares(self.spare_pages);
+    }
+
     /// Notes which pages of a managed range are there already. Guard pages are left to the kernel:
     /// what is fetched ahead would take their place.
     pub(crate) fn adopt(&mut self, pages: Pages) {

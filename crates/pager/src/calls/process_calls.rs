@@ -43,10 +43,7 @@ impl Process {
             nr::__NR_getrlimit => self.limit_call(thread, [0, first, 0, second]),
             nr::__NR_setrlimit => self.limit_call(thread, [0, first, second, 0]),
             nr::__NR_prlimit64 => self.limit_call(thread, [first, second, third, arguments[3]]),
-            nr::__NR_exit if self.threads.is_alone(thread) => {
-                self.hold_robust(thread);
-                self.end(thread)
-            }
+            nr::__NR_exit if self.threads.is_alone(thread) => self.end(thread),
             nr::__NR_exit => {
                 thread.ends();
                 self.hold_robust(thread);
@@ -205,11 +202,15 @@ impl Process {
             thread.ends();
             return Outcome::GoOn;
         }
+        self.hold_robust(thread);
         self.record_end();
-        // Whoever shares this memory still goes on with what is spilled of it.
+        // Whoever shares this memory still goes on with what is in it or spilled of it.
         if self.slot.is_lent.load(Relaxed) == 0 {
             self.engine.cache.give_back_spilled();
             self.slot.has_noted.store(0, Relaxed);
+            if self.control.processes.count() > 1 {
+                self.free_memory();
+            }
         }
         self.publish();
         self.control.retire(&self.tables, self.slot, self.pid);
