@@ -193,6 +193,7 @@ impl Process {
 
     /// The process ends: what it held of the run is given back.
     fn end(&mut self, thread: &mut Thread) -> Outcome {
+        self.hold_robust(thread);
         if !thread.is_of(self) {
             thread.ends();
             return Outcome::GoOn;
@@ -202,7 +203,6 @@ impl Process {
             thread.ends();
             return Outcome::GoOn;
         }
-        self.hold_robust(thread);
         self.record_end();
         // Whoever shares this memory still goes on with what is in it or spilled of it.
         if self.slot.is_lent.load(Relaxed) == 0 {
