@@ -91,6 +91,7 @@ hazards! {
     statics "statics" 24;
     threads "threads" 20;
     race "race" 16;
+    flights "flights" 20;
     readers "readers" 20 in Disk;
     clean "clean" 16 in Disk;
     clones "clones" 20;

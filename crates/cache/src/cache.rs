@@ -23,6 +23,7 @@ mod relatives;
 mod rules;
 mod shelf;
 mod spilling;
+mod taking;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -391,6 +392,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             + self.recoder.as_ref().map_or(0, Recoder::bytes)
             + if self.store.is_some() { store_bytes } else { 0 };
         most_bytes.saturating_sub(self.buffer_bytes() + self.waiting.metadata_bytes())
+    }
+
+    /// What compresses pages for the pool, but for those that a denser one does.
+    pub fn codec(&self) -> CodecId {
+        self.coding.codec()
     }
 
     /// Where the pool's objects lie.

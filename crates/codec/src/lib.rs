@@ -220,6 +220,12 @@ pub const fn scratch_bytes(id: CodecId) -> usize {
     dispatch!(id, C => C::SCRATCH_BYTES)
 }
 
+/// Whether `id` finds in its scratch what an earlier call has left there, so that a scratch of its own would cost RAM
+/// and time before it is of use.
+pub const fn keeps_state(id: CodecId) -> bool {
+    dispatch!(id, C => C::KEEPS_STATE)
+}
+
 /// Compresses `page` with `id` into the start of `out` and returns the length in bytes.
 ///
 /// `None` if the result does not fit `out`: a caller that wants a page to count as incompressible above some size

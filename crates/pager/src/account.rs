@@ -50,6 +50,7 @@ impl Process {
             + self.incoming_pages_max * PAGE_BYTES
             + self.spare_bytes()
             + self.early.held_bytes()
+            + self.flights.held_bytes()
             + if self.is_child { FIXED_BYTES_OF_CHILD } else { FIXED_BYTES }
     }
 
@@ -130,6 +131,7 @@ impl Process {
             self.incoming_pages_max = 0;
         }
         self.early.trim();
+        self.flights.trim();
         self.engine.cache.trim_buffers(BUFFER_PAGES_MAX * PAGE_BYTES);
     }
 

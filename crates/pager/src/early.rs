@@ -30,8 +30,6 @@ const BUDGET_BYTES_EACH: u64 = 4 << 20;
 
 /// The owner of a buffer that is nobody's.
 const NOBODY: u32 = 0;
-/// A thread that made so many faults in a row has nobody to read beside.
-const FAULTS_ALONE: u32 = 64;
 
 /// The buffers.
 pub(crate) struct EarlyReads {
@@ -43,9 +41,6 @@ pub(crate) struct EarlyReads {
     used_bytes: [usize; READERS_MAX],
     /// What the read took that is being made use of.
     read_ticks: u64,
-    /// The thread that made the last fault, and how many of its faults came in a row.
-    last: u32,
-    faults_in_a_row: u32,
 }
 
 /// A read that is to be made without the lock.
@@ -70,8 +65,6 @@ impl EarlyReads {
             owners: [NOBODY; READERS_MAX],
             used_bytes: [0; READERS_MAX],
             read_ticks: 0,
-            last: NOBODY,
-            faults_in_a_row: 0,
         })
     }
 
@@ -99,14 +92,6 @@ impl EarlyReads {
     /// What reads take at present, of the time that one took.
     pub(crate) fn read_ticks(&self) -> u64 {
         self.read_ticks
-    }
-
-    /// Notes a fault of a thread; whether there are others that make some, too.
-    fn is_among_others(&mut self, number: u32) -> bool {
-        self.faults_in_a_row =
-            if self.last == number { self.faults_in_a_row.saturating_add(1) } else { 0 };
-        self.last = number;
-        self.faults_in_a_row < FAULTS_ALONE
     }
 
     fn readers(&self) -> usize {
@@ -139,12 +124,8 @@ impl Pending {
 }
 
 impl Process {
-    /// The read that a fault at `page` of `thread` begins with, where other threads may want the lock
-    /// meanwhile.
+    /// The read that a fault at `page` of `thread` begins with, where it begins with one.
     pub(crate) fn plan_read(&mut self, thread: &Thread, page: u64) -> Option<Pending> {
-        if self.threads.was_always_one() || !self.early.is_among_others(thread.number()) {
-            return None;
-        }
         if self.recorder.is_some() || !self.keeps_buffers() {
             return None;
         }

@@ -13,6 +13,7 @@ use zpager_wire::EventKind;
 use crate::account::count;
 use crate::copies::Keep;
 use crate::early::Pending;
+use crate::flights::Flight;
 use crate::process::{BATCH_PAGES, Lift, Process};
 use crate::regions::Pages;
 use crate::spares::Way;
@@ -32,6 +33,8 @@ pub(crate) enum Fault {
     Served(bool),
     /// This is to be read first, without the lock, for [`Process::serve_read`].
     Reads(Pending),
+    /// This is to be decoded and put in without the lock.
+    Flies(Flight),
 }
 
 impl Process {
@@ -43,10 +46,15 @@ impl Process {
         is_write: bool,
     ) -> Fault {
         let page = (address / PAGE_BYTES) as u64;
-        match self.plan_read(thread, page) {
-            Some(pending) => Fault::Reads(pending),
-            None => Fault::Served(self.serve(thread, address, is_write)),
+        if self.threads.faults_beside_others(thread.number()) {
+            if let Some(pending) = self.plan_read(thread, page) {
+                return Fault::Reads(pending);
+            }
+            if let Some(flight) = self.take_off(thread, page) {
+                return Fault::Flies(flight);
+            }
         }
+        Fault::Served(self.serve(thread, address, is_write))
     }
 
     /// [`Process::serve_fault`] at once.
@@ -57,6 +65,7 @@ impl Process {
         };
         let entry = self.engine.cache.index.get(page);
         if entry.is_resident() {
+            self.settle();
             if self.frame_of(page).is_some() {
                 self.serve_write(&region, page);
                 self.publish();
@@ -186,7 +195,7 @@ impl Process {
                 }
                 // Not mapped at all: nobody can want the page.
                 Err(ENOENT) => {
-                    self.engine.cache.forget(page + done as u64);
+                    self.forget(page + done as u64..page + done as u64 + 1);
                     done += 1;
                     continue;
                 }

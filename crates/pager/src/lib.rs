@@ -15,6 +15,7 @@ mod calls;
 mod copies;
 mod early;
 mod fault;
+mod flights;
 mod hold;
 mod maps;
 mod mirrored;

@@ -19,6 +19,7 @@ use zpager_wire::{Control, EventKind, ProcessSlot, STORES_MAX, Tables};
 use crate::account::Published;
 use crate::early::EarlyReads;
 use crate::fault::die;
+use crate::flights::{self, Flights};
 use crate::own::{Own, OwnStores};
 use crate::parked::Parked;
 use crate::record::Recorder;
@@ -61,6 +62,7 @@ pub(crate) struct Process {
     pub(crate) regions: Regions,
     pub(crate) engine: Engine<Own, OwnStores>,
     pub(crate) early: EarlyReads,
+    pub(crate) flights: Flights,
     pub(crate) threads: Threads,
     /// The run's shared pages.
     pub(crate) tables: Tables<'static>,
@@ -88,6 +90,8 @@ pub(crate) struct Process {
     pub(crate) may_pin: bool,
     /// Pages that lie apart can be given back with one call.
     pub(crate) drops_parts: bool,
+    /// Most pages that are lifted in one go.
+    pub(crate) lift_pages: usize,
     /// What lifting a page takes run by run, and by stretches.
     pub(crate) lifting: Faster,
     /// The latter wherever it can be done, for tests.
@@ -118,8 +122,16 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Waits for the process, as the thread of this number.
+    /// Waits for the process, and for all flights to land, as the thread of this number.
     pub(crate) fn lock(number: u32) -> Guard<'static, Option<Process>> {
+        let mut guard = Process::lock_beside_flights(number);
+        if let Some(process) = guard.as_mut() {
+            process.settle_as(number);
+        }
+        guard
+    }
+
+    fn lock_beside_flights(number: u32) -> Guard<'static, Option<Process>> {
         let is_gone = |owner| threads::is_gone(owner, number);
         PROCESS.lock(number, is_gone).unwrap_or_else(|_| {
             start::note(EventKind::Abandoned, 0, 0);
@@ -130,16 +142,29 @@ impl Process {
     /// The thread of this number has this memory no more: what it was in the middle of stays so.
     pub(crate) fn leave_behind(number: u32) {
         PROCESS.abandon(number);
+        flights::leave_behind(number);
     }
 
-    /// Runs `work` with the process, if it is managed, in a thread that is.
+    /// Runs `work` with the process, if it is managed, in a thread that is. All flights have landed.
     pub(crate) fn with<R>(work: impl FnOnce(&mut Process) -> R) -> Option<R> {
+        Process::with_locked(Process::lock, work)
+    }
+
+    /// The same for a fault, which waits for flights only where it meets one.
+    pub(crate) fn with_beside_flights<R>(work: impl FnOnce(&mut Process) -> R) -> Option<R> {
+        Process::with_locked(Process::lock_beside_flights, work)
+    }
+
+    fn with_locked<R>(
+        lock: impl FnOnce(u32) -> Guard<'static, Option<Process>>,
+        work: impl FnOnce(&mut Process) -> R,
+    ) -> Option<R> {
         if !MANAGED.load(Acquire) {
             return None;
         }
         // SAFETY: whoever gets here is in a signal handler, on a block.
         let number = unsafe { Thread::current() }.number();
-        Process::lock(number).as_mut().map(work)
+        lock(number).as_mut().map(work)
     }
 
     /// The pages of a buffer that lies in `mapping`.

@@ -142,13 +142,22 @@ const FAULT_WRITE: usize = 1 << 1;
 fn serve(thread: &mut Thread, address: usize, context: &Context) -> bool {
     thread.let_go();
     let is_write = context.registers.error & FAULT_WRITE != 0;
-    let fault = Process::with(|process| process.serve_fault(thread, address, is_write));
+    let serve = |process: &mut Process| process.serve_fault(thread, address, is_write);
+    let fault = Process::with_beside_flights(serve);
     let is_served = match fault {
         Some(Fault::Served(is_served)) => is_served,
         Some(Fault::Reads(mut pending)) => {
             pending.read();
             let fault = (address, is_write);
-            Process::with(|process| process.serve_read(thread, fault, pending)) == Some(true)
+            let serve = |process: &mut Process| process.serve_read(thread, fault, pending);
+            Process::with_beside_flights(serve) == Some(true)
+        }
+        Some(Fault::Flies(flight)) => {
+            if !flight.land() {
+                // Who takes the lock puts in what is stranded.
+                Process::with(|_| ());
+            }
+            true
         }
         None => false,
     };

@@ -293,6 +293,7 @@ impl Process {
         self.engine.cache.become_copy();
         OneStore::become_copy();
         self.early.become_copy();
+        self.flights.trim();
         self.incoming.release(0, self.incoming.bytes());
         self.incoming_pages_max = 0;
     }

@@ -27,6 +27,7 @@ use zpager_wire::{
 
 use crate::account::{Published, count};
 use crate::early::EarlyReads;
+use crate::flights::Flights;
 use crate::hold::pages_of;
 use crate::maps::{self, Kind};
 use crate::mirrored::MirroredMemory;
@@ -349,6 +350,7 @@ fn build(
         regions: Regions::new()?,
         engine: Engine::new(cache, &design, sampler(settings.budget_bytes)?, settings.budget_bytes),
         early: EarlyReads::new(settings.budget_bytes)?,
+        flights: Flights::new(settings.budget_bytes)?,
         threads: Threads::new(hard_bytes / THREADS_PART)?,
         resident_pages: 0,
         tables,
@@ -365,6 +367,7 @@ fn build(
         lends_pages: false,
         may_pin: false,
         drops_parts: dropped_bytes == PAGE_BYTES,
+        lift_pages: Process::lift_pages(settings.budget_bytes),
         lifting: Faster::default(),
         always_stretches: is_wanted(Lifting::ByStretches),
         incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,

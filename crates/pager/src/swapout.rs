@@ -24,8 +24,12 @@ use crate::process::{BATCH_PAGES, Lift, Process};
 use crate::regions::{Region, Regions};
 use crate::threads::Threads;
 
-/// Most pages lifted in one go: what is on its way costs RAM twice for a moment.
-pub(crate) const LIFT_PAGES: usize = 32;
+/// Most pages lifted in one go. What is on its way costs RAM twice for a moment; where threads run on
+/// several processors each go interrupts all of them.
+pub(crate) const LIFT_PAGES: usize = 64;
+/// So many are lifted in any budget, and more only if they are at most this part of it.
+const LIFT_PAGES_MIN: usize = 32;
+const LIFT_PART: u64 = 256;
 /// Steps of one search for room.
 const STEPS_MAX: u32 = 1 << 16;
 /// Steps in a row that gave nothing.
@@ -214,6 +218,12 @@ impl Process {
         }
     }
 
+    /// How many pages are lifted in one go, with a budget.
+    pub(crate) fn lift_pages(budget_bytes: u64) -> usize {
+        let part = budget_bytes / LIFT_PART / PAGE_BYTES as u64;
+        (part as usize).clamp(LIFT_PAGES_MIN, LIFT_PAGES)
+    }
+
     /// Writes the oldest compressed pages to the store.
     fn spill(&mut self) -> bool {
         let began = ticks();
@@ -262,6 +272,7 @@ impl Process {
 
     /// Swaps out a batch of pages; gives how many.
     fn swap_out(&mut self, pages: Whose) -> usize {
+        self.settle();
         self.limit_spares();
         let mut victims = [0; LIFT_PAGES];
         let view = View {
@@ -274,7 +285,7 @@ impl Process {
                 Whose::Shared(_) => self.shared_pages,
             },
         };
-        let chosen = self.engine.choose(&view, &mut victims);
+        let chosen = self.engine.choose(&view, &mut victims[..self.lift_pages]);
         let victims = &victims[..chosen];
         match self.way_to_lift() {
             Alternative::Plain => self.swap_out_runs(victims),

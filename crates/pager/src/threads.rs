@@ -31,6 +31,9 @@ const HOLDS_MAX: usize = 1024 + 9;
 /// RAM that a thread's block costs as a rule.
 const TOUCHED_BYTES: usize = 6 * PAGE_BYTES;
 
+/// A thread that made so many faults in a row makes them alone.
+const FAULTS_ALONE: u32 = 64;
+
 /// A thread id that is none: the block is free.
 const NOBODY: i32 = 0;
 /// The id of a block that was claimed for a thread which has not said its own yet.
@@ -163,6 +166,9 @@ pub(crate) struct Threads {
     count: usize,
     /// Pages that stay while their memory leaves management.
     pub(crate) kept: Pages,
+    /// The thread that made the last fault, and how many of its faults came in a row.
+    last_faulting: u32,
+    faults_in_a_row: u32,
 }
 
 impl Threads {
@@ -176,6 +182,8 @@ impl Threads {
             most,
             count: 0,
             kept: 0..0,
+            last_faulting: STARTER,
+            faults_in_a_row: 0,
         })
     }
 
@@ -261,6 +269,17 @@ impl Threads {
     /// The first child that shares this memory and is known.
     pub(crate) fn heir(&self) -> Option<&'static mut Thread> {
         self.live().find(|thread| thread.child_pid.load(Acquire) > 0)
+    }
+
+    /// Notes a fault of a thread; whether there are others that make some, too.
+    pub(crate) fn faults_beside_others(&mut self, number: u32) -> bool {
+        if self.was_always_one() {
+            return false;
+        }
+        self.faults_in_a_row =
+            if self.last_faulting == number { self.faults_in_a_row.saturating_add(1) } else { 0 };
+        self.last_faulting = number;
+        self.faults_in_a_row < FAULTS_ALONE
     }
 
     /// Whether there has never been a second one.

@@ -68,10 +68,18 @@ impl<T> Lock<T> {
         is_gone: impl Fn(u32) -> bool,
     ) -> Result<Guard<'_, T>, Abandoned> {
         debug_assert!(owner != FREE && owner < ABANDONED);
-        if self.word.compare_exchange(FREE, owner, Acquire, Relaxed).is_err() {
-            self.lock_contended(owner, is_gone)?;
+        match self.try_lock(owner) {
+            Some(guard) => Ok(guard),
+            None => self.lock_contended(owner, is_gone).map(|()| Guard { lock: self }),
         }
-        Ok(Guard { lock: self })
+    }
+
+    /// The lock, if it is free. `owner` is as for [`Lock::lock`].
+    #[inline]
+    pub fn try_lock(&self, owner: u32) -> Option<Guard<'_, T>> {
+        debug_assert!(owner != FREE && owner < ABANDONED);
+        let taken = self.word.compare_exchange(FREE, owner, Acquire, Relaxed);
+        taken.ok().map(|_| Guard { lock: self })
     }
 
     #[cold]

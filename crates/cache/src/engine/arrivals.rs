@@ -2,13 +2,13 @@
 
 use core::ops::Range;
 
-use zpager_codec::CodecId;
+use zpager_codec::{CodecId, PAGE_BYTES};
 use zpager_policy::{Ahead, Size, Window};
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
 use super::{BATCH_PAGES, Engine};
-use crate::cache::{Lost, Reads};
+use crate::cache::{Lost, Reads, Seen};
 use crate::coder::Coder;
 use crate::entry::{History, PageNumber, State};
 
@@ -111,6 +111,26 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         }
         self.settle_lists();
         Ok(Came { reads, heats, distance, is_raw })
+    }
+
+    /// Brings back as many pages from `page` on as `seen` has, at most [`BATCH_PAGES`], by
+    /// [`crate::Cache::take`]; each becomes resident by [`Self::arrive`].
+    pub fn take(
+        &mut self,
+        page: PageNumber,
+        coded: &mut [[u8; PAGE_BYTES]],
+        seen: &mut [Seen],
+    ) -> Came {
+        let heats = self.heats(page, seen.len());
+        let distance = self.sampler.distance(page);
+        let list = self.cache.list(page);
+        self.cache.take(page, coded, seen);
+        if let Some(list) = list {
+            self.read_list(list);
+        }
+        self.settle_lists();
+        let reads = Reads { pages: seen.len(), ..Reads::default() };
+        Came { reads, heats, distance, is_raw: false }
     }
 
     /// How hot the pages from `page` on are that are wanted again now.

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::vec::Vec;
 use std::{ptr, vec};
 
-use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, SpillError, State, Store};
-use zpager_codec::{CodecId, Page};
+use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, Seen, SpillError, State, Store};
+use zpager_codec::{CodecId, PAGE_BYTES, Page, decompress, scratch_bytes};
 use zpager_policy::{Choice, DENSE_CODEC, Design, DesignId, Settings, StoreCodec, StoreLayout};
 use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
 use zpager_store::{
@@ -254,6 +254,15 @@ pub(crate) fn condensed() -> u64 {
     CONDENSED.load(Ordering::Relaxed)
 }
 
+/// Pages that were taken to be decoded elsewhere.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Pages that were taken to be decoded elsewhere, in all runs.
+#[allow(dead_code)] // Not asked by the fuzzer.
+pub(crate) fn taken() -> u64 {
+    TAKEN.load(Ordering::Relaxed)
+}
+
 /// A clock by which each thing takes another time, the same in each run.
 fn ticks() -> u64 {
     std::thread_local! {
@@ -324,6 +333,8 @@ pub(crate) enum Step {
     SwapOut { from: u64, count: u64, kind: u8 },
     /// A run comes back; with `keep` what was in the store may be there still.
     SwapIn { from: u64, count: usize, keep: bool },
+    /// The same, as many as lie in the pool, which are decoded without the cache.
+    Take { from: u64, count: usize },
     /// Pages that were not written since they came back leave, those in the store by their copies.
     DropClean { from: u64, count: u64 },
     /// The program writes such pages.
@@ -355,9 +366,9 @@ impl Step {
     pub(crate) fn from_bytes([choice, from, count, kind]: [u8; 4]) -> Self {
         let at = u64::from(from) * 2 + u64::from(kind >> 7);
         let few = u64::from(count) % 64 + 1;
-        match choice % 43 {
+        match choice % 46 {
             0..12 => Step::SwapOut { from: at, count: few, kind: kind & 0x7f },
-            12..18 => Step::SwapIn { from: at, count: few as usize, keep: choice % 43 >= 14 },
+            12..18 => Step::SwapIn { from: at, count: few as usize, keep: choice % 46 >= 14 },
             18..21 => Step::Forget { from: at, count: few },
             21..23 => Step::Rename { from: at, to: u64::from(kind) * 2, count: few % 16 + 1 },
             23..27 => Step::Spill,
@@ -369,7 +380,8 @@ impl Step {
             37..40 => Step::SpillAhead,
             40 => Step::Unshelve,
             41 => Step::Condense(Choice { is_dense: kind & 1 == 0, tries: kind & 2 == 0 }),
-            _ => Step::Exit,
+            42 => Step::Exit,
+            _ => Step::Take { from: at, count: few as usize },
         }
     }
 }
@@ -529,6 +541,31 @@ impl<'m> Process<'m> {
                 assert!(self.cache.index.get(first).is_absent());
             }
         }
+    }
+
+    fn take(&mut self, first: PageNumber, most: usize) {
+        let count = self.cache.takeable(first, most);
+        let mut coded = vec![[0; PAGE_BYTES]; count];
+        let mut seen = vec![Seen::Absent; count];
+        self.cache.take(first, &mut coded, &mut seen);
+        let space = Heap.reserve(scratch_bytes(self.design.codec).max(1)).expect("heap");
+        // SAFETY: the space is as long, zeroed, page aligned and used for this alone.
+        let scratch = unsafe { core::slice::from_raw_parts_mut(space.base(), space.bytes()) };
+        for ((number, coded), seen) in (first..).zip(&coded).zip(seen) {
+            let mut page = Content { kind: 3, seed: 99 }.page();
+            match seen {
+                Seen::Absent => panic!("page {number} is not there"),
+                Seen::Filled(word) => page.words_mut().fill(word),
+                Seen::Coded(codec, len) => {
+                    decompress(codec, &coded[..len], &mut page, scratch)
+                        .expect("what the codec wrote");
+                }
+            }
+            let content = self.out.remove(&number).expect("a page that was resident");
+            assert!(page.0 == content.page().0, "page {number} came back as another");
+            assert!(self.cache.index.get(number).is_absent());
+        }
+        TAKEN.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     /// A page that came back is in the store still. Now and then it cannot be write-protected.
@@ -758,6 +795,7 @@ impl Model<'_> {
             Step::SwapIn { from, count, keep } => {
                 process.swap_in(FIRST_PAGE + from, count, keep);
             }
+            Step::Take { from, count } => process.take(FIRST_PAGE + from, count),
             Step::DropClean { from, count } => process.drop_clean(range(from, count)),
             Step::Write { from, count } => process.write(range(from, count)),
             Step::Forget { from, count } => process.forget(range(from, count)),
