@@ -18,8 +18,9 @@
 //!   ([`Process::settle`]). So nobody takes a page in flight for one that the kernel has dropped;
 //! - what could not be put in lies in its slot's buffer, stranded, until the next one who settles puts it in.
 //!
-//! Bad for: a thread beside which no other faults, for which copying what is compressed is more work; it
-//! holds the lock. And for more threads at a time than there are slots, which take turns.
+//! Bad for: a thread beside which no other faults, and one that faults in order, for whom copying what is
+//! compressed is more work than it spares others: they hold the lock. And for more threads at a time
+//! than there are slots, which take turns.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -42,8 +43,8 @@ use crate::regions::Pages;
 use crate::start;
 use crate::threads::{self, Thread};
 
-/// Most pages of a flight: enough that a fault in order costs little a page.
-const PAGES_MAX: usize = 16;
+/// Most pages of a flight. With more the way out, for which there is the lock, takes longer than this.
+const PAGES_MAX: usize = 4;
 /// Most flights at a time, and so many bytes of the budget go with each.
 const SLOTS_MAX: usize = 8;
 const BUDGET_BYTES_EACH: u64 = 8 << 20;
@@ -202,6 +203,9 @@ impl Process {
         let at = self.flights.free_slot(thread.number())?;
         let mut ahead = thread.ahead;
         let (first, most) = self.engine.window(&mut ahead, page, region.pages());
+        if most > PAGES_MAX {
+            return None;
+        }
         let window = self.takeable_around(page, first..first + most as u64)?;
         let began = self.engine.fault_began(ticks());
         self.make_room_in_flight(at, (window.end - window.start) as usize);
@@ -247,9 +251,9 @@ impl Process {
     /// The pages of a window that a flight can take with `page`, which lies in it: from its first page
     /// on, or else that one alone.
     fn takeable_around(&self, page: u64, window: Pages) -> Option<Pages> {
-        let first = window.start.max((page + 1).saturating_sub(PAGES_MAX as u64));
-        let most = ((window.end - first) as usize).min(PAGES_MAX);
-        let pages = first..first + self.engine.cache.takeable(first, most) as u64;
+        let most = (window.end - window.start) as usize;
+        let pages =
+            window.start..window.start + self.engine.cache.takeable(window.start, most) as u64;
         if pages.contains(&page) {
             return Some(pages);
         }
