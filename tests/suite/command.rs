@@ -156,6 +156,28 @@ fn help_and_version_are_shown() {
     }
 }
 
+/// Who pages through a list or takes its head has no failure for it, and a full disk is told.
+#[test]
+fn what_is_shown_may_be_cut_short() {
+    for line in ["--help", "run --help", "designs", "bench list"] {
+        let shown = |output: Stdio| {
+            let mut command = Command::new(places::zpager());
+            command.args(line.split_whitespace()).stdout(output).output().expect("zpager runs")
+        };
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = shown(writer.into());
+        assert_eq!(output.status.code(), Some(0), "zpager {line}: {output:?}");
+        assert!(output.stderr.is_empty(), "zpager {line}: {output:?}");
+        let full = fs::File::options().write(true).open("/dev/full").expect("a full device");
+        let output = shown(full.into());
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "zpager {line}: {message}");
+        assert!(message.starts_with("zpager: standard output: "), "zpager {line}: {message}");
+        assert_eq!(message.lines().count(), 1, "zpager {line}: {message}");
+    }
+}
+
 /// The shell's status, output and input are what they are without zpager.
 #[test]
 fn status_input_and_output_pass_through() {

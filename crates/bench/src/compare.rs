@@ -37,8 +37,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
     let closed = session.close();
     let rows = compared?;
     closed?;
-    println!("{}", report::table(&rows));
-    Ok(())
+    report::print(&report::table(&rows))
 }
 
 /// Tells the user what is about to be changed.

@@ -27,6 +27,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use options::{OverheadOptions, RunOptions};
 pub use rivals::RivalName;
@@ -72,10 +73,7 @@ pub enum Action {
 #[must_use]
 pub fn main(command: BenchCommand) -> ExitCode {
     let done = match &command.action {
-        Action::List => {
-            list();
-            Ok(())
-        }
+        Action::List => list(),
         Action::Run(options) => compare::run(options),
         Action::Overhead(options) => overhead::run(options),
         Action::Touch(options) => workloads::faults::touch(options),
@@ -88,9 +86,10 @@ pub fn main(command: BenchCommand) -> ExitCode {
     ExitCode::from(signal.unwrap_or(FAILED))
 }
 
-fn list() {
-    for workload in workloads::WORKLOADS {
+fn list() -> Result<()> {
+    let lines = workloads::WORKLOADS.map(|workload| {
         let missing = workload.missing().map_or(String::new(), |missing| format!(" [{missing}]"));
-        println!("{:<28} {}{missing}", workload.name(), workload.about());
-    }
+        format!("{:<28} {}{missing}", workload.name(), workload.about())
+    });
+    report::print(&lines.join("\n"))
 }

@@ -63,8 +63,7 @@ pub(crate) fn run(options: &OverheadOptions) -> Result<()> {
     if let Some(path) = &options.common.json {
         report::write_json(&rows, path)?;
     }
-    println!("{}", table(&rows));
-    Ok(())
+    report::print(&table(&rows))
 }
 
 fn measure(

@@ -1,7 +1,9 @@
 //! The figures of a comparison: one row for each workload under each rival, as
 //! JSON and as a table. The keys are documented in `docs/benchmarks.md`.
 
+use std::fmt::Display;
 use std::fs;
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -10,6 +12,19 @@ use serde::Serialize;
 
 use crate::disk::Traffic;
 use crate::statistics::{median, range};
+
+/// Prints lines; a reader who has seen enough, such as `head`, is no failure.
+///
+/// # Errors
+/// The standard output's.
+pub(crate) fn print(lines: &impl Display) -> Result<()> {
+    match writeln!(io::stdout(), "{lines}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("standard output")
+        }
+        _ => Ok(()),
+    }
+}
 
 /// One workload under one rival.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

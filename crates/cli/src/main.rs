@@ -26,10 +26,7 @@ use failure::{Failure, OrFail};
 
 fn main() -> ExitCode {
     let result = match args::parse(std::env::args_os()) {
-        Ok(Action::Show(text)) => {
-            print!("{text}");
-            Ok(ExitCode::SUCCESS)
-        }
+        Ok(Action::Show(text)) => print(&text),
         Ok(Action::Run(arguments)) => run::main(arguments),
         Ok(Action::Bench(command)) => Ok(zpager_bench::main(command)),
         Ok(Action::Codecs(arguments)) => codecs::main(arguments),
