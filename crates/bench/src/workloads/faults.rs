@@ -33,8 +33,9 @@ const PAGES: u64 = 65_536;
 const CAPTURED_BYTES: u64 = 64 << 20;
 /// Pages of the workloads `random` and `random-threads` at scale 1.
 const RANDOM_PAGES: u64 = 32_768;
-/// Threads of the latter.
-const THREADS: usize = 8;
+/// Threads that mostly wait for the store, and threads that mostly fault from RAM.
+const WAITING_THREADS: usize = 8;
+const FAULTING_THREADS: usize = 4;
 
 /// In what order pages are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -77,6 +78,15 @@ pub(super) const RANDOM: Faults = Faults {
     content: Content::Captured,
 };
 
+pub(super) const RANDOM_THREADED: Faults = Faults {
+    name: "faults-threads",
+    about: "random visits of four threads to 256 MiB of a CPython process's pages",
+    order: Order::Random,
+    pages: PAGES,
+    threads: FAULTING_THREADS,
+    content: Content::Captured,
+};
+
 pub(super) const RANDOM_SYNTHETIC: Faults = Faults {
     name: "faults-random-synthetic",
     about: "random visits to 256 MiB of pages that are one quarter random",
@@ -113,12 +123,12 @@ pub(super) const INCOMPRESSIBLE: Faults = Faults {
     content: Content::Synthetic { random_percent: 100 },
 };
 
-pub(super) const THREADED: Faults = Faults {
+pub(super) const INCOMPRESSIBLE_THREADED: Faults = Faults {
     name: "random-threads",
     about: "random visits of eight threads to 128 MiB of random bytes",
     order: Order::Random,
     pages: RANDOM_PAGES,
-    threads: THREADS,
+    threads: WAITING_THREADS,
     content: Content::Synthetic { random_percent: 100 },
 };
 

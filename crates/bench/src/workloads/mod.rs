@@ -24,13 +24,14 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::process::{Program, Running};
 
 /// All workloads, in the order in which they are listed and run.
-pub(crate) const WORKLOADS: [&dyn Workload; 12] = [
+pub(crate) const WORKLOADS: [&dyn Workload; 13] = [
     &faults::RANDOM,
+    &faults::RANDOM_THREADED,
     &faults::RANDOM_SYNTHETIC,
     &faults::SEQUENTIAL,
     &faults::SEQUENTIAL_SYNTHETIC,
     &faults::INCOMPRESSIBLE,
-    &faults::THREADED,
+    &faults::INCOMPRESSIBLE_THREADED,
     &sort::Sort,
     &fft::Fft,
     &sor::Sor,
