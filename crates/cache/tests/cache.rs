@@ -165,6 +165,36 @@ fn a_page_at_its_old_place_leaves_once() {
     model::run(setting, [out, there, and_back, there, and_back, Step::Spill]);
 }
 
+/// A cluster of which all records are freed while it is on its way is room again once it is there, for
+/// a store that was full.
+#[test]
+fn an_emptied_cluster_is_room_once_it_is_written() {
+    let out = |from, count| Step::SwapOut { from, count, kind: 0 };
+    let setting = Setting {
+        design: DesignId::Hp,
+        codec: CodecId::Copy,
+        pool_bytes_max: 65536,
+        seed: 10452894886144675458,
+        one_in: 8,
+        behind: true,
+        encrypts: false,
+        store_codec: StoreCodec::None,
+    };
+    let steps = [
+        [out(98, 1), out(112, 27), out(140, 37), Step::Spill, Step::Spill],
+        [out(0, 12), out(288, 63), out(232, 50), Step::Spill, Step::Spill],
+        [
+            Step::SwapIn { from: 177, count: 1, keep: false },
+            out(418, 1),
+            Step::Spill,
+            out(0, 13),
+            Step::Spill,
+        ],
+        [Step::Spill, Step::Forget { from: 418, count: 61 }, Step::Flush, Step::Spill, Step::Flush],
+    ];
+    model::run(setting, steps.concat());
+}
+
 /// What is alive in two clusters with holes is gathered into one: by one process, by one whose
 /// relative has records there, by one whose relative is gone, and in a store that fails.
 #[test]

@@ -160,7 +160,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// [`SpillError::Io`]; what is not there stays in RAM, and nothing is lost.
     pub fn flush(&mut self) -> Result<(), SpillError> {
         let Some(store) = &self.store else { return Ok(()) };
+        // One of which all records were freed meanwhile is room once it is written.
+        let makes_room = self.writer.unwritten().any(|cluster| self.held.records(cluster) == 0);
         let flushed = self.writer.flush(store).map_err(SpillError::Io);
+        if makes_room && flushed.is_ok() && self.pause.is_of_full_store() {
+            self.pause.left = 0;
+        }
         flushed.inspect_err(|&error| self.pause.begin(error))
     }
 
