@@ -394,11 +394,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         most_bytes.saturating_sub(self.buffer_bytes() + self.waiting.metadata_bytes())
     }
 
-    /// What compresses pages for the pool, but for those that a denser one does.
-    pub fn codec(&self) -> CodecId {
-        self.coding.codec()
-    }
-
     /// Where the pool's objects lie.
     pub fn objects(&self) -> &M::Space {
         self.pool.objects()

@@ -126,9 +126,6 @@ impl Pending {
 impl Process {
     /// The read that a fault at `page` of `thread` begins with, where it begins with one.
     pub(crate) fn plan_read(&mut self, thread: &Thread, page: u64) -> Option<Pending> {
-        if self.recorder.is_some() || !self.keeps_buffers() {
-            return None;
-        }
         let State::Spilled { .. } = self.engine.cache.index.get(page).state() else { return None };
         let region = self.regions.find(page)?;
         // What the fault will expect of those to come is the same when it is served.

@@ -46,7 +46,8 @@ impl Process {
         is_write: bool,
     ) -> Fault {
         let page = (address / PAGE_BYTES) as u64;
-        if self.threads.faults_beside_others(thread.number()) {
+        let is_beside_others = self.threads.faults_beside_others(thread.number());
+        if is_beside_others && self.recorder.is_none() && self.keeps_buffers() {
             if let Some(pending) = self.plan_read(thread, page) {
                 return Fault::Reads(pending);
             }

@@ -38,10 +38,10 @@ use zpager_wire::EventKind;
 
 use crate::account::count;
 use crate::fault::die;
-use crate::process::Process;
+use crate::process::{Process, lock_or_die};
 use crate::regions::Pages;
 use crate::start;
-use crate::threads::{self, Thread};
+use crate::threads::Thread;
 
 /// Most pages of a flight. With more the way out, for which there is the lock, takes longer than this.
 const PAGES_MAX: usize = 4;
@@ -91,8 +91,10 @@ static FLIGHT_TICKS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Flights {
     buffers: Mapping,
     slots: usize,
-    /// Most pages that were ever in each slot, and the longest scratch that was used there.
-    used: [(usize, usize); SLOTS_MAX],
+    /// What decoding uses of a slot's scratch.
+    scratch_bytes: usize,
+    /// Most pages that were ever in each slot.
+    used_pages: [usize; SLOTS_MAX],
 }
 
 /// A flight under way.
@@ -107,23 +109,32 @@ pub(crate) struct Flight {
 }
 
 impl Flights {
-    /// As many as go with a budget.
-    pub(crate) fn new(budget_bytes: u64) -> Result<Self, Errno> {
+    /// As many as go with a budget, for pages that `codec` compressed.
+    pub(crate) fn new(budget_bytes: u64, codec: CodecId) -> Result<Self, Errno> {
         let slots = (budget_bytes / BUDGET_BYTES_EACH).min(SLOTS_MAX as u64) as usize;
         let buffers = Mapping::reserve(slots.max(1) * size_of::<Buffers>())?;
-        Ok(Flights { buffers, slots, used: [(0, 0); SLOTS_MAX] })
+        let scratch_bytes = if keeps_state(codec) { 0 } else { scratch_bytes(codec) };
+        Ok(Flights { buffers, slots, scratch_bytes, used_pages: [0; SLOTS_MAX] })
     }
 
     /// RAM of the buffers.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.used.iter().map(used_bytes).sum()
+        self.used_pages.iter().map(|pages| self.used_bytes(*pages)).sum()
     }
 
     /// Gives back the buffers, if none is in use.
     pub(crate) fn trim(&mut self) {
         if self.held_bytes() > 0 && IN_FLIGHT.load(Acquire) == 0 {
             self.buffers.release(0, self.buffers.bytes());
-            self.used = [(0, 0); SLOTS_MAX];
+            self.used_pages = [0; SLOTS_MAX];
+        }
+    }
+
+    /// RAM of a slot's buffers of which so many pages were used.
+    fn used_bytes(&self, pages: usize) -> usize {
+        match pages {
+            0 => 0,
+            _ => 2 * pages * PAGE_BYTES + self.scratch_bytes.next_multiple_of(PAGE_BYTES),
         }
     }
 
@@ -143,11 +154,6 @@ impl Flights {
 
 fn is_free(slot: &'static Lock<Stranded>, number: u32) -> bool {
     slot.try_lock(number).is_some_and(|stranded| stranded.pages == 0)
-}
-
-/// RAM of a slot's buffers that so many pages and so long a scratch were used of.
-fn used_bytes(&(pages, scratch_bytes): &(usize, usize)) -> usize {
-    2 * pages * PAGE_BYTES + scratch_bytes.next_multiple_of(PAGE_BYTES)
 }
 
 impl Flight {
@@ -195,7 +201,7 @@ impl Process {
     /// Takes what a fault at `page` of `thread` wants out of the pool, for a flight; `None` where it is
     /// to be served under the lock.
     pub(crate) fn take_off(&mut self, thread: &mut Thread, page: u64) -> Option<Flight> {
-        if self.recorder.is_some() || !self.keeps_buffers() || !self.is_takeable(page) {
+        if !self.is_takeable(page) {
             return None;
         }
         let region = self.regions.find(page)?;
@@ -262,13 +268,11 @@ impl Process {
 
     /// Makes room for so many pages and what they need in a slot.
     fn make_room_in_flight(&mut self, at: usize, pages: usize) {
-        let (used_pages, used_scratch_bytes) = self.flights.used[at];
-        let codec = self.engine.cache.codec();
-        let scratch_bytes = if keeps_state(codec) { 0 } else { scratch_bytes(codec) };
-        let used = (used_pages.max(pages), used_scratch_bytes.max(scratch_bytes));
-        let more_bytes = used_bytes(&used) - used_bytes(&self.flights.used[at]);
+        let flights = &self.flights;
+        let (was, now) = (flights.used_pages[at], flights.used_pages[at].max(pages));
+        let more_bytes = flights.used_bytes(now) - flights.used_bytes(was);
         self.make_room_bytes((pages * PAGE_BYTES + more_bytes) as i64);
-        self.flights.used[at] = used;
+        self.flights.used_pages[at] = now;
     }
 
     /// Waits until all flights have landed, and puts in what is stranded.
@@ -286,11 +290,7 @@ impl Process {
             return;
         }
         for (at, slot) in SLOTS.iter().enumerate().take(self.flights.slots) {
-            let is_gone = |owner| threads::is_gone(owner, number);
-            let Ok(mut slot) = slot.lock(number, is_gone) else {
-                start::note(EventKind::Abandoned, 0, 0);
-                die()
-            };
+            let mut slot = lock_or_die(slot, number);
             let Stranded { first, landed, pages } = core::mem::replace(&mut *slot, NOTHING);
             if landed < pages {
                 // SAFETY: the slot is locked.

@@ -132,11 +132,7 @@ impl Process {
     }
 
     fn lock_beside_flights(number: u32) -> Guard<'static, Option<Process>> {
-        let is_gone = |owner| threads::is_gone(owner, number);
-        PROCESS.lock(number, is_gone).unwrap_or_else(|_| {
-            start::note(EventKind::Abandoned, 0, 0);
-            die()
-        })
+        lock_or_die(&PROCESS, number)
     }
 
     /// The thread of this number has this memory no more: what it was in the middle of stays so.
@@ -184,4 +180,14 @@ impl Process {
     pub(crate) fn owns_descriptor(&self, fd: i32) -> bool {
         fd >= 0 && (fd == self.uffd.fd().0 || self.store_fds.contains(&fd))
     }
+}
+
+/// Waits for a lock as the thread of this number. Ends the process where it was left locked by one that
+/// is gone, as nobody knows what state its value is in.
+pub(crate) fn lock_or_die<T>(lock: &'static Lock<T>, number: u32) -> Guard<'static, T> {
+    let is_gone = |owner| threads::is_gone(owner, number);
+    lock.lock(number, is_gone).unwrap_or_else(|_| {
+        start::note(EventKind::Abandoned, 0, 0);
+        die()
+    })
 }

@@ -350,7 +350,7 @@ fn build(
         regions: Regions::new()?,
         engine: Engine::new(cache, &design, sampler(settings.budget_bytes)?, settings.budget_bytes),
         early: EarlyReads::new(settings.budget_bytes)?,
-        flights: Flights::new(settings.budget_bytes)?,
+        flights: Flights::new(settings.budget_bytes, design.codec)?,
         threads: Threads::new(hard_bytes / THREADS_PART)?,
         resident_pages: 0,
         tables,

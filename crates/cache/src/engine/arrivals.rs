@@ -1,5 +1,6 @@
 //! Bringing pages in: which come with a fault, and what the fault tells of the split.
 
+use core::convert::Infallible;
 use core::ops::Range;
 
 use zpager_codec::{CodecId, PAGE_BYTES};
@@ -8,7 +9,7 @@ use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
 use super::{BATCH_PAGES, Engine};
-use crate::cache::{Lost, Reads, Seen};
+use crate::cache::{Cache, Lost, Reads, Seen};
 use crate::coder::Coder;
 use crate::entry::{History, PageNumber, State};
 
@@ -99,18 +100,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         pages: &mut [C::Page],
         may_keep: bool,
     ) -> Result<Came, Lost> {
-        let heats = self.heats(page, pages.len());
-        let distance = self.sampler.distance(page);
         let state = self.cache.index.get(page).state();
         let is_raw = matches!(state, State::Spilled { codec: CodecId::Copy, .. });
-        let list = self.cache.list(page);
         let keep = may_keep && self.copies.keeps(is_raw);
-        let reads = self.cache.swap_in(page, pages, keep)?;
-        if let Some(list) = list {
-            self.read_list(list);
-        }
-        self.settle_lists();
-        Ok(Came { reads, heats, distance, is_raw })
+        self.bring_back(page, pages.len(), is_raw, |cache| cache.swap_in(page, pages, keep))
     }
 
     /// Brings back as many pages from `page` on as `seen` has, at most [`BATCH_PAGES`], by
@@ -121,16 +114,33 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         coded: &mut [[u8; PAGE_BYTES]],
         seen: &mut [Seen],
     ) -> Came {
-        let heats = self.heats(page, seen.len());
+        let pages = seen.len();
+        let taken = self.bring_back(page, pages, false, |cache| {
+            cache.take(page, coded, seen);
+            Ok::<_, Infallible>(Reads { pages, ..Reads::default() })
+        });
+        let Ok(came) = taken;
+        came
+    }
+
+    /// Has `bring` bring back at most so many pages from `page` on, of which the first lies in the store
+    /// as it was or not.
+    fn bring_back<E>(
+        &mut self,
+        page: PageNumber,
+        pages: usize,
+        is_raw: bool,
+        bring: impl FnOnce(&mut Cache<M, B, C>) -> Result<Reads, E>,
+    ) -> Result<Came, E> {
+        let heats = self.heats(page, pages);
         let distance = self.sampler.distance(page);
         let list = self.cache.list(page);
-        self.cache.take(page, coded, seen);
+        let reads = bring(&mut self.cache)?;
         if let Some(list) = list {
             self.read_list(list);
         }
         self.settle_lists();
-        let reads = Reads { pages: seen.len(), ..Reads::default() };
-        Came { reads, heats, distance, is_raw: false }
+        Ok(Came { reads, heats, distance, is_raw })
     }
 
     /// How hot the pages from `page` on are that are wanted again now.
