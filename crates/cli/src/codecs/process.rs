@@ -134,8 +134,8 @@ fn refusal(pid: pid_t, error: &io::Error) -> Failure {
             format!("--pid {pid}: no such process: give the id of one that is running")
         }
         Some(libc::EACCES | libc::EPERM) => format!(
-            "--pid {pid}: its memory may not be read: be root, or let zpager start the program: \
-             `zpager codecs -- PROGRAM`"
+            "--pid {pid}: its memory may not be read: be root, with all capabilities that it has, or let \
+             zpager start the program: `zpager codecs -- PROGRAM`"
         ),
         _ => format!("--pid {pid}: its memory cannot be read: {error}: give another process"),
     })
