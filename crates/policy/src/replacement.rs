@@ -2,8 +2,8 @@
 //!
 //! All four published systems have least recently used from their kernels, which approximate it by
 //! accessed bits (castro, 2003, 2.3.2). A program sees its own uses of a page only where they fault: one
-//! that comes back is the youngest, and what is used without a fault is not seen. So that rule takes the
-//! pages that came in first.
+//! that comes back is the youngest, and what is used without a fault is not seen. Least recently used is
+//! therefore the order of arrival.
 
 use crate::arrival::Arrival;
 use crate::clock::{Clock, Residents};
