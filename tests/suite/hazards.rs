@@ -93,6 +93,7 @@ hazards! {
     race "race" 16;
     flights "flights" 20;
     readers "readers" 20 in Disk;
+    departures "departures" 24 in Disk;
     clean "clean" 16 in Disk;
     clones "clones" 20;
     kills "kills" 20;

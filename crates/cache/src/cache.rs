@@ -463,13 +463,35 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.store.as_ref().map(|store| &store.blocks)
     }
 
+    /// How bytes are made of pages, for who makes some beside the cache while it
+    /// [is not dense](Cache::is_dense).
+    pub fn coding(&self) -> Coding {
+        self.coding
+    }
+
     /// Takes the resident page `number`, whose bytes are `page`, into the cache.
     pub fn swap_out(&mut self, number: PageNumber, page: &C::Page) -> Placed {
+        self.swap_out_made(number, page, None)
+    }
+
+    /// The same with what was made of the page by a [`Coding`] like this cache's, if something was.
+    pub fn swap_out_made(
+        &mut self,
+        number: PageNumber,
+        page: &C::Page,
+        made: Option<Content<'_>>,
+    ) -> Placed {
         self.give_up(number);
-        if let Some(word) = self.coding.fill::<C>(page)
-            && self.place_filled(number, word)
-        {
-            return Placed::SameFilled;
+        let filled = || self.coding.fill::<C>(page).map(Content::Filled);
+        match made.or_else(filled) {
+            Some(Content::Coded(codec, bytes)) => {
+                self.compare_codecs(page);
+                return self.place_coded(number, codec, bytes);
+            }
+            Some(Content::Filled(word)) if self.place_filled(number, word) => {
+                return Placed::SameFilled;
+            }
+            Some(Content::Filled(_)) | None => {}
         }
         match self.compress(page) {
             (codec, Some(bytes)) => self.place_coded(number, codec, bytes),

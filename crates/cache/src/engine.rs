@@ -31,7 +31,7 @@ use zpager_policy::{
 use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, CLUSTER_BYTES};
 
-use crate::cache::{Cache, Placed};
+use crate::cache::{Cache, Content, Placed};
 use crate::coder::{Codecs, Coder};
 use crate::entry::{Entry, History, PageNumber};
 pub use arrivals::{Came, Run};
@@ -134,8 +134,19 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         page: &C::Page,
         departed: &mut Departed,
     ) -> Placed {
+        self.swap_out_made(number, page, None, departed)
+    }
+
+    /// The same with what was made of the page beside the cache; see [`Cache::swap_out_made`].
+    pub fn swap_out_made(
+        &mut self,
+        number: PageNumber,
+        page: &C::Page,
+        made: Option<Content<'_>>,
+        departed: &mut Departed,
+    ) -> Placed {
         let heat = self.cache.index.get(number).history().heat;
-        let placed = self.cache.swap_out(number, page);
+        let placed = self.cache.swap_out_made(number, page, made);
         if self.count(placed, departed) {
             self.remember(number, heat);
             self.settle_lists();

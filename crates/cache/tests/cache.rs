@@ -285,6 +285,7 @@ fn ten_thousand_faults() {
     assert!(model::drops() > 0, "no page left by its copy");
     assert!(model::recompressions() > 0, "no page was compressed once more");
     assert!(model::taken() > 0, "no page was taken to be decoded elsewhere");
+    assert!(model::made() > 0, "of no page bytes were made elsewhere");
     assert!(model::condensed() > 0, "no page was made shorter by the denser codec");
     assert!(model::shelved() > 0, "no page was written ahead and came back from RAM");
 }

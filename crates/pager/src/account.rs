@@ -51,6 +51,7 @@ impl Process {
             + self.spare_bytes()
             + self.early.held_bytes()
             + self.flights.held_bytes()
+            + self.departures.held_bytes()
             + if self.is_child { FIXED_BYTES_OF_CHILD } else { FIXED_BYTES }
     }
 
@@ -124,6 +125,8 @@ impl Process {
         if keeps_buffers {
             return;
         }
+        // Its buffers are among those that are given back.
+        self.settle();
         self.drop_spares(self.spare_pages);
         self.flush_store();
         if self.incoming_pages_max > BUFFER_PAGES_MAX {
@@ -132,6 +135,7 @@ impl Process {
         }
         self.early.trim();
         self.flights.trim();
+        self.departures.trim();
         self.engine.cache.trim_buffers(BUFFER_PAGES_MAX * PAGE_BYTES);
     }
 

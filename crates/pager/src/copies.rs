@@ -22,8 +22,10 @@
 
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::processor::ticks;
+use zpager_sys::userfaultfd::Userfaultfd;
 
 use crate::account::count;
+use crate::fault::fail;
 use crate::process::Process;
 use crate::regions::Pages;
 
@@ -90,22 +92,7 @@ impl Process {
             let run = rest.take_while(|page| self.is_protected(*page)).count() as u64;
             from = first + run;
             (first..from).for_each(|page| self.engine.written(page, 0));
-            self.end_protection(&(first..from));
-        }
-    }
-
-    /// Lets pages be written that are not clean.
-    pub(crate) fn end_protection(&self, pages: &Pages) {
-        let bytes = (pages.end - pages.start) as usize * PAGE_BYTES;
-        if self.uffd.write_protect(pages.start as usize * PAGE_BYTES, bytes, false).is_ok() {
-            return;
-        }
-        // Not over the border of two mappings on kernels before 6.3.
-        for page in pages.clone() {
-            let start = page as usize * PAGE_BYTES;
-            if let Err(error) = self.uffd.write_protect(start, PAGE_BYTES, false) {
-                self.fail(error, start);
-            }
+            end_protection(self.uffd, &(first..from));
         }
     }
 
@@ -116,5 +103,20 @@ impl Process {
             self.end_copies(&pages);
         }
         self.engine.cache.end_protection();
+    }
+}
+
+/// Lets pages be written that are not clean.
+pub(crate) fn end_protection(uffd: Userfaultfd, pages: &Pages) {
+    let bytes = (pages.end - pages.start) as usize * PAGE_BYTES;
+    if uffd.write_protect(pages.start as usize * PAGE_BYTES, bytes, false).is_ok() {
+        return;
+    }
+    // Not over the border of two mappings on kernels before 6.3.
+    for page in pages.clone() {
+        let start = page as usize * PAGE_BYTES;
+        if let Err(error) = uffd.write_protect(start, PAGE_BYTES, false) {
+            fail(error, start);
+        }
     }
 }

@@ -12,11 +12,13 @@ use zpager_wire::EventKind;
 
 use crate::account::count;
 use crate::copies::Keep;
+use crate::departures::{self, Departure};
 use crate::early::Pending;
 use crate::flights::Flight;
 use crate::process::{BATCH_PAGES, Lift, Process};
 use crate::regions::Pages;
 use crate::spares::Way;
+use crate::start;
 use crate::threads::Thread;
 
 /// Tries of a call that the kernel refuses because the memory map is changing.
@@ -27,7 +29,7 @@ const EAGAIN: Errno = Errno(11);
 const ENOMEM: Errno = Errno(12);
 const EEXIST: Errno = Errno(17);
 
-/// What became of a fault.
+/// What becomes of a fault.
 pub(crate) enum Fault {
     /// It is served, or it is not on managed memory.
     Served(bool),
@@ -37,23 +39,55 @@ pub(crate) enum Fault {
     Flies(Flight),
 }
 
+/// How a fault begins.
+pub(crate) enum Begun {
+    /// Some pages are to be compressed first, without the lock, before [`Process::serve_departed`].
+    Departs(Departure),
+    /// At once.
+    Fault(Fault),
+}
+
 impl Process {
-    /// Serves a fault at `address`. With `is_write` the page is about to be written.
-    pub(crate) fn serve_fault(
+    /// Begins to serve a fault at `address`. With `is_write` the page is about to be written.
+    pub(crate) fn begin_fault(
+        &mut self,
+        thread: &mut Thread,
+        address: usize,
+        is_write: bool,
+    ) -> Begun {
+        let is_beside_others = self.threads.faults_beside_others(thread.number());
+        if !is_beside_others || self.recorder.is_some() || !self.keeps_buffers() {
+            return Begun::Fault(Fault::Served(self.serve(thread, address, is_write)));
+        }
+        match self.depart(thread.number()) {
+            Some(departure) => Begun::Departs(departure),
+            None => Begun::Fault(self.serve_beside_others(thread, address, is_write)),
+        }
+    }
+
+    /// Serves the fault for which a departure was made.
+    pub(crate) fn serve_departed(
+        &mut self,
+        thread: &mut Thread,
+        address: usize,
+        is_write: bool,
+    ) -> Fault {
+        self.end_departure(thread.number());
+        self.serve_beside_others(thread, address, is_write)
+    }
+
+    fn serve_beside_others(
         &mut self,
         thread: &mut Thread,
         address: usize,
         is_write: bool,
     ) -> Fault {
         let page = (address / PAGE_BYTES) as u64;
-        let is_beside_others = self.threads.faults_beside_others(thread.number());
-        if is_beside_others && self.recorder.is_none() && self.keeps_buffers() {
-            if let Some(pending) = self.plan_read(thread, page) {
-                return Fault::Reads(pending);
-            }
-            if let Some(flight) = self.take_off(thread, page) {
-                return Fault::Flies(flight);
-            }
+        if let Some(pending) = self.plan_read(thread, page) {
+            return Fault::Reads(pending);
+        }
+        if let Some(flight) = self.take_off(thread, page) {
+            return Fault::Flies(flight);
         }
         Fault::Served(self.serve(thread, address, is_write))
     }
@@ -64,9 +98,12 @@ impl Process {
         let Some(region) = self.regions.find(page).or_else(|| self.manage_grown(page)) else {
             return false;
         };
+        if self.engine.cache.index.get(page).is_resident() {
+            // It may have been on its way, in or out.
+            self.settle();
+        }
         let entry = self.engine.cache.index.get(page);
         if entry.is_resident() {
-            self.settle();
             if self.frame_of(page).is_some() {
                 self.serve_write(&region, page);
                 self.publish();
@@ -116,9 +153,15 @@ impl Process {
             self.make_room(pages);
             return self.bring_in_fresh(page, pages);
         }
-        let began = self.engine.fault_began(ticks());
+        let began = self.fault_began();
         let way = self.make_way(page, pages);
         self.bring_in_swapped(page, pages, (way, keep), began)
+    }
+
+    /// [`zpager_cache::Engine::fault_began`] of a fault for which room may have been made before.
+    pub(crate) fn fault_began(&mut self) -> u64 {
+        let room_ticks = core::mem::take(&mut self.room_ticks);
+        self.engine.fault_began(ticks().wrapping_sub(room_ticks))
     }
 
     fn bring_in_fresh(&mut self, page: u64, pages: usize) -> usize {
@@ -143,7 +186,8 @@ impl Process {
             }
         };
         let asked = ticks();
-        let came = match self.engine.swap_in(page, incoming, keep == Keep::Copies) {
+        let may_keep = keep == Keep::Copies && !departures::is_under_way();
+        let came = match self.engine.swap_in(page, incoming, may_keep) {
             Ok(came) => came,
             Err(lost) => self.end_for(lost, page),
         };
@@ -262,11 +306,16 @@ impl Process {
         die()
     }
 
-    /// Ends the program because the kernel refuses what the pager cannot do without.
+    /// [`fail`].
     pub(crate) fn fail(&self, error: Errno, address: usize) -> ! {
-        self.note(EventKind::AgentFailed, error.0 as u64, address as u64);
-        die()
+        fail(error, address)
     }
+}
+
+/// Ends the program because the kernel refuses what the pager cannot do without.
+pub(crate) fn fail(error: Errno, address: usize) -> ! {
+    start::note(EventKind::AgentFailed, error.0 as u64, address as u64);
+    die()
 }
 
 /// Ends the process by SIGBUS, as the kernel does when it loses a page.

@@ -49,7 +49,7 @@ const PAGES_MAX: usize = 4;
 const SLOTS_MAX: usize = 8;
 const BUDGET_BYTES_EACH: u64 = 8 << 20;
 /// What the codecs need that keep no state.
-const SCRATCH_BYTES: usize = {
+pub(crate) const SCRATCH_BYTES: usize = {
     let (mut most, mut at) = (0, 0);
     while at < CodecId::ALL.len() {
         let id = CodecId::ALL[at];
@@ -82,7 +82,7 @@ const NOTHING: Stranded = Stranded { first: 0, landed: 0, pages: 0 };
 
 /// A lock for each flight that may be under way.
 static SLOTS: [Lock<Stranded>; SLOTS_MAX] = [const { Lock::new(NOTHING) }; SLOTS_MAX];
-/// Flights under way, and stranded.
+/// Flights under way, and stranded, and departures.
 static IN_FLIGHT: AtomicU32 = AtomicU32::new(0);
 /// What the last one took from when it left the lock behind.
 static FLIGHT_TICKS: AtomicU64 = AtomicU64::new(0);
@@ -173,7 +173,7 @@ impl Flight {
             *self.slot = Stranded { first: self.first, landed, pages: self.pages };
             return false;
         }
-        IN_FLIGHT.fetch_sub(1, Release);
+        end();
         true
     }
 
@@ -190,6 +190,16 @@ impl Flight {
         }
         Ok(())
     }
+}
+
+/// Notes, under the process's lock, that some pages are resident in the index and not there.
+pub(crate) fn begin() {
+    IN_FLIGHT.fetch_add(1, Relaxed);
+}
+
+/// Notes that they are what the index says.
+pub(crate) fn end() {
+    IN_FLIGHT.fetch_sub(1, Release);
 }
 
 /// The thread of this number has this memory no more.
@@ -213,7 +223,7 @@ impl Process {
             return None;
         }
         let window = self.takeable_around(page, first..first + most as u64)?;
-        let began = self.engine.fault_began(ticks());
+        let began = self.fault_began();
         self.make_room_in_flight(at, (window.end - window.start) as usize);
         // To make room some may have left for the store.
         let window = self.takeable_around(page, window)?;
@@ -246,7 +256,7 @@ impl Process {
         let began_ticks = ticks();
         self.engine.served(&came, began, began_ticks.wrapping_add(FLIGHT_TICKS.load(Relaxed)));
         self.publish();
-        IN_FLIGHT.fetch_add(1, Relaxed);
+        begin();
         Flight { slot, buffers, uffd: self.uffd, first, pages, seen, began_ticks }
     }
 
@@ -275,7 +285,7 @@ impl Process {
         self.flights.used_pages[at] = now;
     }
 
-    /// Waits until all flights have landed, and puts in what is stranded.
+    /// Waits until all flights have landed, puts in what is stranded, and ends a departure.
     pub(crate) fn settle(&mut self) {
         if IN_FLIGHT.load(Acquire) > 0 {
             // SAFETY: there are flights, so every thread that gets here is managed, and in a signal
@@ -289,6 +299,7 @@ impl Process {
         if IN_FLIGHT.load(Acquire) == 0 {
             return;
         }
+        self.await_departure(number);
         for (at, slot) in SLOTS.iter().enumerate().take(self.flights.slots) {
             let mut slot = lock_or_die(slot, number);
             let Stranded { first, landed, pages } = core::mem::replace(&mut *slot, NOTHING);
@@ -297,7 +308,7 @@ impl Process {
                 let buffers = unsafe { self.flights.buffers(at) };
                 let rest = buffers.pages[landed..pages].as_ptr().cast();
                 self.put(first + landed as u64, rest, &[0; PAGES_MAX][landed..pages]);
-                IN_FLIGHT.fetch_sub(1, Release);
+                end();
             }
         }
     }

@@ -13,6 +13,7 @@ mod account;
 mod assembly;
 mod calls;
 mod copies;
+mod departures;
 mod early;
 mod fault;
 mod flights;

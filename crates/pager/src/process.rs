@@ -17,6 +17,7 @@ use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_wire::{Control, EventKind, ProcessSlot, STORES_MAX, Tables};
 
 use crate::account::Published;
+use crate::departures::{self, Departures};
 use crate::early::EarlyReads;
 use crate::fault::die;
 use crate::flights::{self, Flights};
@@ -63,6 +64,7 @@ pub(crate) struct Process {
     pub(crate) engine: Engine<Own, OwnStores>,
     pub(crate) early: EarlyReads,
     pub(crate) flights: Flights,
+    pub(crate) departures: Departures,
     pub(crate) threads: Threads,
     /// The run's shared pages.
     pub(crate) tables: Tables<'static>,
@@ -70,6 +72,8 @@ pub(crate) struct Process {
     pub(crate) resident_pages: u64,
     /// Resident pages that are in frames.
     pub(crate) shared_pages: u64,
+    /// What making room took already for the fault that is served next.
+    pub(crate) room_ticks: u64,
     /// Relatives that were asked for room and gave nothing.
     pub(crate) asked_in_vain: u32,
     /// Needs of room to be left as they are, now and after the next that is in vain.
@@ -139,6 +143,7 @@ impl Process {
     pub(crate) fn leave_behind(number: u32) {
         PROCESS.abandon(number);
         flights::leave_behind(number);
+        departures::leave_behind(number);
     }
 
     /// Runs `work` with the process, if it is managed, in a thread that is. All flights have landed.

@@ -23,7 +23,7 @@ use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
 
 use crate::assembly::restorer;
 use crate::calls;
-use crate::fault::Fault;
+use crate::fault::{Begun, Fault};
 use crate::parked::CARRIER;
 use crate::process::Process;
 use crate::stubs::{self, At};
@@ -142,8 +142,16 @@ const FAULT_WRITE: usize = 1 << 1;
 fn serve(thread: &mut Thread, address: usize, context: &Context) -> bool {
     thread.let_go();
     let is_write = context.registers.error & FAULT_WRITE != 0;
-    let serve = |process: &mut Process| process.serve_fault(thread, address, is_write);
-    let fault = Process::with_beside_flights(serve);
+    let begin = |process: &mut Process| process.begin_fault(thread, address, is_write);
+    let fault = match Process::with_beside_flights(begin) {
+        Some(Begun::Departs(departure)) => {
+            departure.carry_out();
+            let serve = |process: &mut Process| process.serve_departed(thread, address, is_write);
+            Process::with_beside_flights(serve)
+        }
+        Some(Begun::Fault(fault)) => Some(fault),
+        None => None,
+    };
     let is_served = match fault {
         Some(Fault::Served(is_served)) => is_served,
         Some(Fault::Reads(mut pending)) => {

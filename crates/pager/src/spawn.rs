@@ -294,6 +294,7 @@ impl Process {
         OneStore::become_copy();
         self.early.become_copy();
         self.flights.trim();
+        self.departures.trim();
         self.incoming.release(0, self.incoming.bytes());
         self.incoming_pages_max = 0;
     }

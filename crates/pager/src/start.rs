@@ -26,6 +26,7 @@ use zpager_wire::{
 };
 
 use crate::account::{Published, count};
+use crate::departures::Departures;
 use crate::early::EarlyReads;
 use crate::flights::Flights;
 use crate::hold::pages_of;
@@ -340,6 +341,7 @@ fn build(
     };
     let slot = claim_slot(control, pid);
     ACCOUNT.set_holds(tables.holds_of(control, slot));
+    let lift_pages = Process::lift_pages(settings.budget_bytes);
     *place = Some(Process {
         control,
         slot,
@@ -351,10 +353,12 @@ fn build(
         engine: Engine::new(cache, &design, sampler(settings.budget_bytes)?, settings.budget_bytes),
         early: EarlyReads::new(settings.budget_bytes)?,
         flights: Flights::new(settings.budget_bytes, design.codec)?,
+        departures: Departures::new(settings.budget_bytes, lift_pages, design.codec)?,
         threads: Threads::new(hard_bytes / THREADS_PART)?,
         resident_pages: 0,
         tables,
         shared_pages: 0,
+        room_ticks: 0,
         asked_in_vain: 0,
         starved_pause: 0,
         starved_turns: 0,
@@ -367,7 +371,7 @@ fn build(
         lends_pages: false,
         may_pin: false,
         drops_parts: dropped_bytes == PAGE_BYTES,
-        lift_pages: Process::lift_pages(settings.budget_bytes),
+        lift_pages,
         lifting: Faster::default(),
         always_stretches: is_wanted(Lifting::ByStretches),
         incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,

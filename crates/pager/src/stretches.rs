@@ -26,7 +26,9 @@ use zpager_policy::Alternative;
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::process::{self, Part};
 use zpager_sys::processor::ticks;
+use zpager_sys::userfaultfd::Userfaultfd;
 
+use crate::copies::end_protection;
 use crate::process::{Lift, Process};
 use crate::regions::Region;
 use crate::swapout::LIFT_PAGES;
@@ -47,9 +49,7 @@ enum First {
 impl Process {
     /// How victims leave now: run by run, or by stretches.
     pub(crate) fn way_to_lift(&mut self) -> Alternative {
-        let may_drop = self.lift == Lift::Move && self.drops_parts && !self.may_pin;
-        let has_buffer = self.recorder.is_none() && self.keeps_buffers();
-        if !may_drop || !has_buffer {
+        if !self.may_take_stretches() {
             Alternative::Plain
         } else if self.always_stretches {
             Alternative::Other
@@ -60,17 +60,21 @@ impl Process {
         }
     }
 
+    /// Whether pages can leave by stretches.
+    pub(crate) fn may_take_stretches(&self) -> bool {
+        self.lift == Lift::Move
+            && self.drops_parts
+            && !self.may_pin
+            && self.recorder.is_none()
+            && self.keeps_buffers()
+    }
+
     /// Swaps out at most [`LIFT_PAGES`] resident pages, in ascending order; gives how many.
     pub(crate) fn swap_out_stretches(&mut self, victims: &[u64]) -> usize {
         let mut count = 0;
         let mut rest = victims;
         while !rest.is_empty() {
-            let (length, is_stretch) = match self.first_of(rest) {
-                First::Stretch(length) => {
-                    (length, self.always_stretches || runs(&rest[..length]) >= RUNS_MIN)
-                }
-                First::Others(length) => (length, false),
-            };
+            let (length, is_stretch) = self.first_part(rest);
             let (victims, behind) = rest.split_at(length);
             let lifted = if is_stretch { self.lift_stretch(victims) } else { 0 };
             count += lifted;
@@ -81,6 +85,16 @@ impl Process {
             rest = behind;
         }
         count
+    }
+
+    /// How many of `victims`, which are not empty, leave first in one way, and whether that is as a stretch.
+    pub(crate) fn first_part(&self, victims: &[u64]) -> (usize, bool) {
+        match self.first_of(victims) {
+            First::Stretch(length) => {
+                (length, self.always_stretches || runs(&victims[..length]) >= RUNS_MIN)
+            }
+            First::Others(length) => (length, false),
+        }
     }
 
     /// What `victims`, which are not empty, begin with.
@@ -116,38 +130,64 @@ impl Process {
     /// Swaps out the pages of a stretch, as many as can be read and dropped; gives how many.
     fn lift_stretch(&mut self, victims: &[u64]) -> usize {
         let began = ticks();
-        let (first, last) = (victims[0], victims[victims.len() - 1]);
-        let (start, bytes) =
-            (first as usize * PAGE_BYTES, (last + 1 - first) as usize * PAGE_BYTES);
-        let is_protected = self.uffd.write_protect(start, bytes, true).is_ok();
         let contents = &mut Self::pages_of(&self.incoming)[..victims.len()];
         self.incoming_pages_max = self.incoming_pages_max.max(victims.len());
-        let lifted = if is_protected { self.take_out(victims, contents) } else { 0 };
-        for &page in &victims[lifted..] {
-            self.end_copies(&(page..page + 1));
-        }
-        self.end_protection(&(first..last + 1));
-        self.lifting.note(Alternative::Other, lifted, ticks().wrapping_sub(began));
-        self.store_lifted(&victims[..lifted], contents);
+        let taken = take_stretch(self.uffd, victims, contents);
+        self.note_taken(victims, taken);
+        self.lifting.note(Alternative::Other, taken.pages, ticks().wrapping_sub(began));
+        self.store_lifted(&victims[..taken.pages], contents);
         self.write_ahead();
-        lifted
+        taken.pages
     }
 
-    /// Copies the first of `victims`, which nobody can write, to `contents` and drops them; gives how many.
-    fn take_out(&mut self, victims: &[u64], contents: &mut [Page]) -> usize {
-        let mut parts = [Part::default(); LIFT_PAGES];
-        for (part, &page) in parts.iter_mut().zip(victims) {
-            *part = [page as usize * PAGE_BYTES, PAGE_BYTES];
+    /// Notes what became of the victims of a stretch, of which those that stay can be written from now on.
+    pub(crate) fn note_taken(&mut self, victims: &[u64], taken: Taken) {
+        for &page in &victims[taken.pages..] {
+            self.end_copies(&(page..page + 1));
         }
-        let parts = &parts[..victims.len().min(contents.len())];
-        // SAFETY: there is a page of the contents for each.
-        let read = unsafe { process::gather(parts, contents.as_mut_ptr().cast()) } / PAGE_BYTES;
-        // SAFETY: what they hold was read since they were protected, and comes back at the next fault.
-        let dropped = unsafe { process::drop_parts(&parts[..read]) } / PAGE_BYTES;
         // Memory that is locked, or a filter of system calls: it will not be otherwise the next time.
-        self.drops_parts &= dropped > 0 || read == 0;
-        dropped
+        self.drops_parts &= !taken.is_refused;
     }
+}
+
+/// What became of the victims of a stretch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    /// So many of the first were lifted.
+    pub(crate) pages: usize,
+    /// Some could be read, and none dropped.
+    is_refused: bool,
+}
+
+impl Taken {
+    pub(crate) const NONE: Taken = Taken { pages: 0, is_refused: false };
+}
+
+/// Lifts the first `victims` of a stretch, which are not empty, into `contents`, which has a page for each;
+/// the others stay, as all that lies between does, and can be written.
+///
+/// What is promised of the stretch under the lock has to hold meanwhile.
+pub(crate) fn take_stretch(uffd: Userfaultfd, victims: &[u64], contents: &mut [Page]) -> Taken {
+    let stretch = victims[0]..victims[victims.len() - 1] + 1;
+    let bytes = (stretch.end - stretch.start) as usize * PAGE_BYTES;
+    let is_protected = uffd.write_protect(stretch.start as usize * PAGE_BYTES, bytes, true).is_ok();
+    let taken = if is_protected { take_out(victims, contents) } else { Taken::NONE };
+    end_protection(uffd, &stretch);
+    taken
+}
+
+/// Copies the first of `victims`, which nobody can write, to `contents` and drops them.
+fn take_out(victims: &[u64], contents: &mut [Page]) -> Taken {
+    let mut parts = [Part::default(); LIFT_PAGES];
+    for (part, &page) in parts.iter_mut().zip(victims) {
+        *part = [page as usize * PAGE_BYTES, PAGE_BYTES];
+    }
+    let parts = &parts[..victims.len().min(contents.len())];
+    // SAFETY: there is a page of the contents for each.
+    let read = unsafe { process::gather(parts, contents.as_mut_ptr().cast()) } / PAGE_BYTES;
+    // SAFETY: what they hold was read since they were protected, and comes back at the next fault.
+    let pages = unsafe { process::drop_parts(&parts[..read]) } / PAGE_BYTES;
+    Taken { pages, is_refused: pages == 0 && read > 0 }
 }
 
 /// How many runs of neighbours some pages in ascending order are.

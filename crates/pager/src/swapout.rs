@@ -8,7 +8,7 @@ use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use zpager_cache::{Departed, Entry, Leavers, PageNumber, Placed, SpillError, Written};
+use zpager_cache::{Content, Departed, Entry, Leavers, PageNumber, Placed, SpillError, Written};
 use zpager_codec::Page;
 use zpager_policy::{Alternative, Shares, Step};
 use zpager_sys::processor::ticks;
@@ -63,7 +63,7 @@ struct View<'a> {
 
 /// Which pages leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+pub(crate) enum Whose {
     /// The process's own: RAM is gained at once.
     Own,
     /// Those that are in frames with at most so many holders: RAM is gained when the last gives them.
@@ -161,7 +161,7 @@ impl Process {
             if self.has_room(bytes + self.engine.more_room_bytes() as i64) {
                 break;
             }
-            let gave = self.give() || self.claim_all() > 0;
+            let gave = self.has_departed() || self.give() || self.claim_all() > 0;
             futile = if gave { 0 } else { futile + 1 };
             if futile == FUTILE_MAX {
                 break;
@@ -207,6 +207,12 @@ impl Process {
                 self.is_asked() && self.resident_pages > PAGES_MIN && self.swap_out(Whose::Own) > 0
             }
         }
+    }
+
+    /// What makes room next.
+    pub(crate) fn next_step(&mut self) -> Step {
+        let [step, _] = self.engine.steps(&self.shares());
+        step
     }
 
     fn shares(&self) -> Shares {
@@ -275,6 +281,20 @@ impl Process {
         self.settle();
         self.limit_spares();
         let mut victims = [0; LIFT_PAGES];
+        let chosen = self.choose_victims(pages, &mut victims);
+        let victims = &victims[..chosen];
+        match self.way_to_lift() {
+            Alternative::Plain => self.swap_out_runs(victims),
+            Alternative::Other => self.swap_out_stretches(victims),
+        }
+    }
+
+    /// Chooses a batch of resident pages, in ascending order; gives how many.
+    pub(crate) fn choose_victims(
+        &mut self,
+        pages: Whose,
+        victims: &mut [u64; LIFT_PAGES],
+    ) -> usize {
         let view = View {
             regions: &self.regions,
             threads: &self.threads,
@@ -285,12 +305,7 @@ impl Process {
                 Whose::Shared(_) => self.shared_pages,
             },
         };
-        let chosen = self.engine.choose(&view, &mut victims[..self.lift_pages]);
-        let victims = &victims[..chosen];
-        match self.way_to_lift() {
-            Alternative::Plain => self.swap_out_runs(victims),
-            Alternative::Other => self.swap_out_stretches(victims),
-        }
+        self.engine.choose(&view, &mut victims[..self.lift_pages])
     }
 
     /// Swaps out at most [`LIFT_PAGES`] resident pages, in ascending order, run by run; gives how many.
@@ -444,28 +459,44 @@ impl Process {
 
     /// Hands pages to the cache that were lifted, with what they hold.
     pub(crate) fn store_lifted(&mut self, lifted: &[u64], contents: &[Page]) {
-        let counters = &self.control.counters;
         let mut departed = Departed::default();
         let began = ticks();
         for (&page, contents) in lifted.iter().zip(contents) {
-            let heat = self.engine.cache.index.get(page).history().heat;
-            self.count_out(page);
-            if self.engine.drop_clean(page, &mut departed) {
-                continue;
-            }
-            let mut placed = self.engine.swap_out(page, contents, &mut departed);
-            if placed == Placed::NoRoom && self.spill() {
-                placed = self.engine.swap_out(page, contents, &mut departed);
-            }
-            if placed == Placed::NoRoom {
-                let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
-                debug_assert!(emptied, "clearing needs no room");
-                self.put(page, contents.0.as_ptr(), &[heat]);
-            } else {
-                self.record_left(page, contents);
-            }
+            self.store_page(page, contents, None, &mut departed);
         }
-        self.engine.left(&departed, ticks().wrapping_sub(began));
+        self.count_departed(&departed, ticks().wrapping_sub(began));
+    }
+
+    /// Hands a page to the cache that was lifted, with what it holds and what was `made` of it, if something was.
+    pub(crate) fn store_page(
+        &mut self,
+        page: u64,
+        contents: &Page,
+        made: Option<Content<'_>>,
+        departed: &mut Departed,
+    ) {
+        let heat = self.engine.cache.index.get(page).history().heat;
+        self.count_out(page);
+        if self.engine.drop_clean(page, departed) {
+            return;
+        }
+        let mut placed = self.engine.swap_out_made(page, contents, made, departed);
+        if placed == Placed::NoRoom && self.spill() {
+            placed = self.engine.swap_out_made(page, contents, made, departed);
+        }
+        if placed == Placed::NoRoom {
+            let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
+            debug_assert!(emptied, "clearing needs no room");
+            self.put(page, contents.0.as_ptr(), &[heat]);
+        } else {
+            self.record_left(page, contents);
+        }
+    }
+
+    /// Counts pages that the cache took in so much time.
+    pub(crate) fn count_departed(&mut self, departed: &Departed, ticks: u64) {
+        self.engine.left(departed, ticks);
+        let counters = &self.control.counters;
         count(&counters.swapped_out_pages, departed.pages);
         count(&counters.clean_drops, departed.clean);
         count(&counters.same_filled_pages, departed.same_filled);

@@ -81,12 +81,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Makes bytes of a page, by the codec that is chosen; `None` when it is to be kept as it is.
     pub(super) fn compress(&mut self, page: &C::Page) -> (CodecId, Option<&'static [u8]>) {
-        self.has_coded = true;
+        self.compare_codecs(page);
         // SAFETY: the output and scratch spaces are this cache's alone.
         let (output, scratch) = unsafe {
             (bytes_mut(&self.output, PAGE_BYTES), bytes_mut(&self.scratch, self.scratch.bytes()))
         };
-        self.try_both(page, scratch);
         let (coding, scratch) = match (&mut self.condensing, &mut self.recoder) {
             (Some(condensing), Some(recoder)) if condensing.choice.is_dense => {
                 (&mut condensing.coding, recoder.parts().1)
@@ -97,8 +96,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         (coding.codec(), len.map(|len| &output[..len]))
     }
 
-    /// Tries both codecs with a page if it is time to.
-    fn try_both(&mut self, page: &C::Page, scratch: &mut [u8]) {
+    /// Counts a page of which bytes are made, and tries both codecs with it if it is time to.
+    pub(super) fn compare_codecs(&mut self, page: &C::Page) {
+        self.has_coded = true;
         let (Some(condensing), Some(recoder)) = (&mut self.condensing, &mut self.recoder) else {
             return;
         };
@@ -106,6 +106,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         if !condensing.trials.is_next(condensing.choice, TRY_PAGES) {
             return;
         }
+        // SAFETY: the scratch space is this cache's alone.
+        let scratch = unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) };
         let (output, dense_scratch) = recoder.parts();
         let mut made = |codec, scratch: &mut [u8]| {
             let began = (recoder.ticks)();

@@ -17,7 +17,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::vec::Vec;
 use std::{ptr, vec};
 
-use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, Seen, SpillError, State, Store};
+use zpager_cache::{
+    Cache, Codecs, Content as Made, Entry, PageNumber, Placed, Reads, Seen, SpillError, State,
+    Store,
+};
 use zpager_codec::{CodecId, PAGE_BYTES, Page, decompress, scratch_bytes};
 use zpager_policy::{Choice, DENSE_CODEC, Design, DesignId, Settings, StoreCodec, StoreLayout};
 use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
@@ -263,6 +266,15 @@ pub(crate) fn taken() -> u64 {
     TAKEN.load(Ordering::Relaxed)
 }
 
+/// Pages of which bytes were made beside the cache.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+/// Pages of which bytes were made beside the cache, in all runs.
+#[allow(dead_code)] // Not asked by the fuzzer.
+pub(crate) fn made() -> u64 {
+    MADE.load(Ordering::Relaxed)
+}
+
 /// A clock by which each thing takes another time, the same in each run.
 fn ticks() -> u64 {
     std::thread_local! {
@@ -482,7 +494,11 @@ impl<'m> Process<'m> {
         let content = unwritten.unwrap_or(content);
         let page = content.page();
         let state = |process: &Self| process.cache.index.get(number).state();
-        match self.cache.swap_out(number, &page) {
+        let placed = match content.seed % 2 == 1 && !self.cache.is_dense() {
+            true => self.swap_out_made(number, &page),
+            false => self.cache.swap_out(number, &page),
+        };
+        match placed {
             Placed::SameFilled => {
                 assert!(self.design.same_filled && matches!(state(self), State::SameFilled { .. }));
             }
@@ -510,6 +526,24 @@ impl<'m> Process<'m> {
             }
         }
         self.out.insert(number, content);
+    }
+
+    /// Has the cache take what is made of a page beside it.
+    fn swap_out_made(&mut self, number: PageNumber, page: &Page) -> Placed {
+        let mut coding = self.cache.coding();
+        let mut output = [0; PAGE_BYTES];
+        let space = Heap.reserve(scratch_bytes(coding.codec()).max(1)).expect("heap");
+        // SAFETY: the space is as long, zeroed, page aligned and used for this alone.
+        let scratch = unsafe { core::slice::from_raw_parts_mut(space.base(), space.bytes()) };
+        let made = match coding.fill::<Codecs>(page) {
+            Some(word) => Made::Filled(word),
+            None => match coding.compress::<Codecs>(page, &mut output, scratch) {
+                Some(len) => Made::Coded(coding.codec(), &output[..len]),
+                None => Made::Coded(CodecId::Copy, &page.0),
+            },
+        };
+        MADE.fetch_add(1, Ordering::Relaxed);
+        self.cache.swap_out_made(number, page, Some(made))
     }
 
     fn swap_in(&mut self, first: PageNumber, count: usize, keep: bool) {
