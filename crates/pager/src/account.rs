@@ -125,7 +125,7 @@ impl Process {
         if keeps_buffers {
             return;
         }
-        // Its buffers are among those that are given back.
+        // A departure's pages may lie in what is given back.
         self.settle();
         self.drop_spares(self.spare_pages);
         self.flush_store();

@@ -73,7 +73,7 @@ impl Process {
         count(&self.control.counters.clean_faults, 1);
         let start = page as usize * PAGE_BYTES;
         if let Err(error) = self.uffd.write_protect(start, PAGE_BYTES, false) {
-            self.fail(error, start);
+            fail(error, start);
         }
         // Other threads may have written it by now, but nobody takes it for clean while the lock is held.
         self.engine.written(page, ticks().wrapping_sub(began).max(1));

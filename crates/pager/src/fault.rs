@@ -41,7 +41,7 @@ pub(crate) enum Fault {
 
 /// How a fault begins.
 pub(crate) enum Begun {
-    /// Some pages are to be compressed first, without the lock, before [`Process::serve_departed`].
+    /// Some pages are to be lifted and compressed first, without the lock, before [`Process::serve_departed`].
     Departs(Departure),
     /// At once.
     Fault(Fault),
@@ -248,7 +248,7 @@ impl Process {
                     tries += 1;
                     0
                 }
-                Err(error) => self.fail(error, target),
+                Err(error) => fail(error, target),
             };
             for (at, &heat) in heats.iter().enumerate().skip(done).take(step) {
                 self.note_resident(page + at as u64, heat);
@@ -304,11 +304,6 @@ impl Process {
             Lost::Corrupt => self.note(EventKind::PageCorrupt, 0, address),
         }
         die()
-    }
-
-    /// [`fail`].
-    pub(crate) fn fail(&self, error: Errno, address: usize) -> ! {
-        fail(error, address)
     }
 }
 

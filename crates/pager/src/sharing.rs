@@ -46,6 +46,7 @@ use zpager_cache::{Entry, History, State};
 use zpager_sys::{PAGE_BYTES, process, signal};
 use zpager_wire::{ASKED, Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot, UNANSWERED, UNASKED};
 
+use crate::fault::fail;
 use crate::process::Process;
 use crate::regions::{InChild, Pages, Region};
 
@@ -365,7 +366,7 @@ impl Process {
         if let Some(frame) = self.frame_of(page) {
             self.leave_frame(page, frame);
             if !self.protect_page(page, false) {
-                self.fail(zpager_sys::Errno(14), page as usize * PAGE_BYTES);
+                fail(zpager_sys::Errno(14), page as usize * PAGE_BYTES);
             }
         }
     }

@@ -28,6 +28,7 @@ use zpager_wire::{EventKind, ProcessSlot};
 
 use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
+use crate::fault::fail;
 use crate::hold::pages_of;
 use crate::own::OneStore;
 use crate::parked::Parked;
@@ -276,10 +277,10 @@ impl Process {
         }
         match open_userfaultfd() {
             Ok(uffd) => self.uffd = uffd,
-            Err(error) => self.fail(error, 0),
+            Err(error) => fail(error, 0),
         }
         if let Err(error) = self.uffd.register(self.staging.start(), self.staging.bytes()) {
-            self.fail(error, self.staging.start());
+            fail(error, self.staging.start());
         }
         self.register_copies();
         self.empty_buffers();
@@ -315,7 +316,7 @@ impl Process {
                     self.disown(region.pages());
                     self.forget(region.pages());
                     if !self.regions.remove(region.pages()) {
-                        self.fail(EAGAIN, 0);
+                        fail(EAGAIN, 0);
                     }
                 }
             }
@@ -327,7 +328,7 @@ impl Process {
         // SAFETY: SIGSYS has our handler and is not blocked when the thread is back in its program.
         let armed = unsafe { dispatch::enable(self.image.range(), &raw const thread.selector) };
         if let Err(error) = armed {
-            self.fail(error, 0);
+            fail(error, 0);
         }
         self.answer();
     }

@@ -8,9 +8,9 @@
 //! Sources: ioctl_userfaultfd(2), `UFFDIO_WRITEPROTECT`; process_madvise(2), which drops pages of the
 //! caller's own since Linux 6.13, with one flush since 6.16 (mm/madvise.c, `vector_madvise`).
 //!
-//! Invariants, under the lock:
+//! Invariants, under the lock or while a departure is under way ([`crate::departures`]):
 //! - nobody can write the stretch from before its victims are read until they are gone: threads fault
-//!   and wait for the lock, another process gets an error, as for a page that is swapped out;
+//!   and wait for the one who lifts, another process gets an error, as for a page that is swapped out;
 //! - no page of it is held for a call: the kernel would find it protected;
 //! - nor is one protected, or in a frame, that is to stay so; afterwards all of it can be written;
 //! - no victim may be part of a huge page, the rest of which would stay in RAM without being mapped;
@@ -166,7 +166,8 @@ impl Taken {
 /// Lifts the first `victims` of a stretch, which are not empty, into `contents`, which has a page for each;
 /// the others stay, as all that lies between does, and can be written.
 ///
-/// What is promised of the stretch under the lock has to hold meanwhile.
+/// The caller has the lock, or makes a departure of it. Pages of the stretch that are clean and stay may have been
+/// written afterwards: [`Process::note_taken`].
 pub(crate) fn take_stretch(uffd: Userfaultfd, victims: &[u64], contents: &mut [Page]) -> Taken {
     let stretch = victims[0]..victims[victims.len() - 1] + 1;
     let bytes = (stretch.end - stretch.start) as usize * PAGE_BYTES;

@@ -9,6 +9,7 @@ use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{PAGE_BYTES, pagemap};
 
 use crate::copies::Keep;
+use crate::fault::fail;
 use crate::hold::pages_of;
 use crate::maps;
 use crate::process::Process;
@@ -70,7 +71,7 @@ impl Process {
     pub(crate) fn register_again(&mut self, region: &Region) {
         let (start, bytes) = region.bytes();
         if let Err(error) = self.uffd.register(start, bytes) {
-            self.fail(error, start);
+            fail(error, start);
         }
         self.protect_shared(region);
     }

@@ -11,6 +11,7 @@ use zpager_sys::{Errno, mapping, process};
 use super::Outcome;
 use super::transfer::{VECTOR_BYTES, VECTORS_MAX, some_or};
 use crate::copies::Keep;
+use crate::fault::fail;
 use crate::hold::pages_of;
 use crate::maps;
 use crate::process::Process;
@@ -80,7 +81,7 @@ impl Process {
     pub(super) fn dropped(&mut self, pages: Pages) {
         self.forget(pages.clone());
         if !self.regions.remove(pages.clone()) {
-            self.fail(ENOMEM, pages.start as usize * PAGE_BYTES);
+            fail(ENOMEM, pages.start as usize * PAGE_BYTES);
         }
     }
 
@@ -223,20 +224,20 @@ impl Process {
     fn moved(&mut self, from: Pages, to: Pages, region: &Region, keeps_old: bool) {
         let Region { protection, in_child, .. } = *region;
         if !self.regions.remove(from.clone()) {
-            self.fail(ENOMEM, from.start as usize * PAGE_BYTES);
+            fail(ENOMEM, from.start as usize * PAGE_BYTES);
         }
         let common = (to.end - to.start).min(from.end - from.start);
         let mut at = from.start;
         while let Some(page) = self.engine.cache.index.next_known(at, from.start + common) {
             if !self.engine.cache.rename(page, to.start + (page - from.start)) {
-                self.fail(ENOMEM, page as usize * PAGE_BYTES);
+                fail(ENOMEM, page as usize * PAGE_BYTES);
             }
             at = page + 1;
         }
         self.record_moved(&from, &to);
         self.forget(from.clone());
         if !self.manage(to.clone(), protection) {
-            self.fail(EINVAL, to.start as usize * PAGE_BYTES);
+            fail(EINVAL, to.start as usize * PAGE_BYTES);
         }
         self.regions.set_in_child(to.clone(), in_child);
         self.protect_shared(&Region { start: to.start, end: to.end, protection, in_child });
@@ -276,7 +277,7 @@ impl Process {
             }
         });
         if let Err(error) = outcome {
-            self.fail(error, pages.start as usize * PAGE_BYTES);
+            fail(error, pages.start as usize * PAGE_BYTES);
         }
     }
 
