@@ -118,6 +118,23 @@ static void on_own_stacks(uint64_t tag) {
 }
 
 /* What lies right above a thread's control block is moved with the rest of its mapping. */
+static void *moved_up(char *from, size_t pages, size_t more) {
+    char *to = mremap(from, pages * PAGE_BYTES, (pages + more) * PAGE_BYTES, MREMAP_MAYMOVE);
+    CHECK(to != MAP_FAILED);
+    return to;
+}
+
+/* In a child, to which the kernel gives each mapping as it is at the fork, it is one, too. */
+static void moved_in_child(char *from, size_t pages, size_t more, uint64_t tag) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        pages_check(moved_up(from, pages, more), pages, tag);
+        _exit(0);
+    }
+    CHECK_CHILD(child);
+}
+
 static void beside_memory(uint64_t tag) {
     size_t pages = STACK_BYTES / PAGE_BYTES, more = pages + 5;
     for (int i = 0; i < 20; i++) {
@@ -131,11 +148,11 @@ static void beside_memory(uint64_t tag) {
         CHECK(pthread_create(&thread, &attributes, body, (void *)(tag + i)) == 0);
         CHECK(pthread_join(thread, &sum) == 0);
         note((uint64_t)sum);
+        moved_in_child(above, pages, more, tag + i);
         /* The control block moves with it where the thread is gone. */
         char *from = i % 2 ? above : above - PAGE_BYTES;
         size_t moved = (above - from) / PAGE_BYTES + pages;
-        char *to = mremap(from, moved * PAGE_BYTES, (moved + more) * PAGE_BYTES, MREMAP_MAYMOVE);
-        CHECK(to != MAP_FAILED);
+        char *to = moved_up(from, moved, more);
         to += above - from;
         wander(tag + i, 500);
         pages_check(to, pages, tag + i);

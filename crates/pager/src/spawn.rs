@@ -41,8 +41,8 @@ const CLONE_VM: usize = 0x100;
 const CLONE_FILES: usize = 0x400;
 const CLONE_VFORK: usize = 0x4000;
 const CLONE_THREAD: usize = 0x1_0000;
-const CLONE_SETTLS: usize = 0x8_0000;
 const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
+const CLONE_CHILD_SETTID: usize = 0x100_0000;
 const SIGCHLD: usize = 17;
 /// Words of `struct clone_args` that matter here, and its length in all versions so far.
 const ARGS_WORDS: usize = 11;
@@ -57,7 +57,6 @@ struct Wanted {
     /// Where its stack begins, and how long it is; 0 where only the pointer is known.
     stack_start: usize,
     stack_bytes: usize,
-    thread_pointer: usize,
 }
 
 /// A child that shares this memory, ready to be made without the lock.
@@ -83,9 +82,6 @@ impl Process {
             return Err(self.fork(thread, context, &wanted));
         }
         self.unmanage(pages_of(wanted.stack_start, wanted.stack_bytes));
-        if wanted.flags & CLONE_SETTLS != 0 {
-            self.spare_thread_pointer(wanted.thread_pointer);
-        }
         self.bury_children();
         let child = self.threads.claim(self.pid).ok_or(EAGAIN.as_result())?;
         let waits = wanted.flags & CLONE_VFORK != 0;
@@ -123,51 +119,30 @@ impl Process {
     /// What the call asks for; its pointers are held.
     fn wanted(&mut self, thread: &mut Thread, context: &Context) -> Option<Wanted> {
         let registers = &context.registers;
-        let none = Wanted {
-            flags: 0,
-            stack_pointer: 0,
-            stack_start: 0,
-            stack_bytes: 0,
-            thread_pointer: 0,
-        };
+        let none = Wanted { flags: 0, stack_pointer: 0, stack_start: 0, stack_bytes: 0 };
         match registers.rax as u32 {
             nr::__NR_fork => Some(none),
             nr::__NR_vfork => Some(Wanted { flags: CLONE_VM | CLONE_VFORK, ..none }),
             nr::__NR_clone => {
                 self.hold(thread, registers.rdx, size_of::<i32>());
                 self.hold(thread, registers.r10, size_of::<i32>());
-                self.spare_cleared(registers.rdi, registers.r10);
-                Some(Wanted {
-                    flags: registers.rdi,
-                    stack_pointer: registers.rsi,
-                    thread_pointer: registers.r8,
-                    ..none
-                })
+                self.spare_child_id(registers.rdi, registers.r10);
+                Some(Wanted { flags: registers.rdi, stack_pointer: registers.rsi, ..none })
             }
             _ => {
                 let bytes = registers.rsi.min(ARGS_WORDS * size_of::<usize>());
                 self.hold(thread, registers.rdi, bytes);
                 let words: [usize; 8] = self.peek_words(registers.rdi)?;
-                let [
-                    flags,
-                    pidfd,
-                    child_id,
-                    parent_id,
-                    _,
-                    stack_start,
-                    stack_bytes,
-                    thread_pointer,
-                ] = words;
+                let [flags, pidfd, child_id, parent_id, _, stack_start, stack_bytes, _] = words;
                 for pointer in [pidfd, child_id, parent_id] {
                     self.hold(thread, pointer, size_of::<i32>());
                 }
-                self.spare_cleared(flags, child_id);
+                self.spare_child_id(flags, child_id);
                 Some(Wanted {
                     flags,
                     stack_pointer: if stack_start == 0 { 0 } else { stack_start + stack_bytes },
                     stack_start,
                     stack_bytes,
-                    thread_pointer,
                 })
             }
         }
@@ -196,9 +171,10 @@ impl Process {
         true
     }
 
-    /// The kernel clears a thread's id at its end, when nobody can bring the page in.
-    fn spare_cleared(&mut self, flags: usize, child_id: usize) {
-        if flags & CLONE_CHILD_CLEARTID != 0 && flags & CLONE_VM != 0 {
+    /// The kernel writes a thread's id when it begins and clears it when it ends, and nobody can bring
+    /// the page in then.
+    fn spare_child_id(&mut self, flags: usize, child_id: usize) {
+        if flags & (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID) != 0 && flags & CLONE_VM != 0 {
             self.spare(child_id, size_of::<i32>());
         }
     }

@@ -187,7 +187,8 @@ impl Process {
         }
     }
 
-    /// Leaves alone what the kernel touches around a thread pointer.
+    /// Leaves alone what the kernel touches around the pointer of a thread that was there before. A thread
+    /// that is made later names each of them in a call, so that nothing has to be guessed.
     pub(crate) fn spare_thread_pointer(&mut self, pointer: usize) {
         if pointer != 0 {
             let start = pointer.saturating_sub(BELOW_POINTER_BYTES);
