@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zpager_tests::job::finish;
 use zpager_tests::setup::MIB;
-use zpager_tests::{Ending, Job, Managed, Outcome, Setup, Start, Stats, Store, compare};
+use zpager_tests::{Ending, Job, Lift, Managed, Outcome, Setup, Start, Stats, Store, compare};
 use zpager_tests::{places, text, victims};
 
 /// The least that a write to the store may be on average.
@@ -69,6 +69,21 @@ fn what_was_not_written_leaves_without_a_write() {
             stats.faults.clean > 0 && stats.faults.clean < stats.store.clean_drops,
             "{stats:?}"
         );
+    }
+}
+
+/// What the pool has no place for stays where it is, and the program goes on at its pace: it is lifted and
+/// put back now and then, not at each fault.
+#[test]
+fn what_fits_nowhere_stays_in_ram() {
+    let setup = Setup::of_mib(16).start(Start::FirstInstruction).store(Store::None);
+    for lift in [Lift::Move, Lift::Stretches, Lift::Copy] {
+        let job = field("128", "noise", "1").limit_seconds(60);
+        let managed = job.managed(&setup.clone().lift(lift));
+        managed.expect_like(&job.free());
+        assert!(!managed.stats.is_within_budget(), "{:?}", managed.stats);
+        let (out, pages) = (managed.stats.swapped_out_pages, 128 * MIB / 4096);
+        assert!(out < 4 * pages, "{out} pages left: {:?}", managed.stats);
     }
 }
 
@@ -218,9 +233,9 @@ fn warned(mut command: Command, directory: tempfile::TempDir, shown: String) -> 
 }
 
 /// `zpager run` without `--quiet`, over noise that has to be spilled.
-fn noisy_words(store: &Path, more: &[&str]) -> Vec<String> {
+fn noisy_words(memory: &str, store: &Path, more: &[&str]) -> Vec<String> {
     let mut words: Vec<String> =
-        ["run", "--memory", "24M", "--stats", "stats", "--store"].map(String::from).to_vec();
+        ["run", "--memory", memory, "--stats", "stats", "--store"].map(String::from).to_vec();
     words.push(store.display().to_string());
     words.extend(more.iter().map(ToString::to_string));
     words.push("--".into());
@@ -245,11 +260,12 @@ fn expect_told_once(outcome: &Outcome, cause: &[&str]) {
     assert_eq!(told.count(), 1, "not one warning with one of {cause:?}\n{}", outcome.report());
 }
 
+/// With more than the pool has places for, too: four times the budget.
 #[test]
 fn a_store_that_is_full_loses_nothing() {
     let directory = places::scratch();
     let mut command = Command::new(places::zpager());
-    command.args(noisy_words(directory.path(), &["--store-size", "16M"]));
+    command.args(noisy_words("16M", directory.path(), &["--store-size", "16M"]));
     let (outcome, stats) = warned(command, directory, "zpager run --store-size 16M".into());
     assert!(stats.store.file_bytes <= 16 * MIB, "{stats:?}");
     expect_told_once(&outcome, &["full", "store-size"]);
@@ -260,7 +276,7 @@ fn a_store_that_is_full_loses_nothing() {
 fn a_store_that_is_nearly_all_alive_is_not_full() {
     let directory = places::scratch();
     let mut command = Command::new(places::zpager());
-    command.args(noisy_words(directory.path(), &["--store-size", "84M"]));
+    command.args(noisy_words("24M", directory.path(), &["--store-size", "84M"]));
     let (outcome, stats) = warned(command, directory, "zpager run --store-size 84M".into());
     let free = field("96", "noise", "2").free();
     assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
@@ -282,7 +298,7 @@ fn a_file_system_that_is_full_loses_nothing() {
         return;
     };
     let mut command = Command::new(places::zpager());
-    command.args(noisy_words(&disk, &["--store-size", "1G"]));
+    command.args(noisy_words("24M", &disk, &["--store-size", "1G"]));
     let other = places::scratch();
     let (outcome, _) = warned(command, other, "zpager run on a full file system".into());
     expect_told_once(&outcome, &["no space", "full"]);
@@ -297,7 +313,7 @@ fn the_next_store_is_used_when_one_is_full() {
     fs::create_dir(&second).expect("a directory");
     let stores = format!("{},{}:prio=2:size=16M", second.display(), first.display());
     let mut command = Command::new(places::zpager());
-    command.args(noisy_words(Path::new(&stores), &[]));
+    command.args(noisy_words("24M", Path::new(&stores), &[]));
     let (outcome, stats) = warned(command, directory, "zpager run --store of two".into());
     expect_right(&outcome);
     assert!(!outcome.stderr.contains("warning"), "{}", outcome.report());
@@ -317,7 +333,7 @@ fn the_next_store_takes_over_when_one_fails() {
     };
     let stores = format!("{}:size=1G,{}:size=1G", small.display(), large.display());
     let mut command = Command::new(places::zpager());
-    command.args(noisy_words(Path::new(&stores), &[]));
+    command.args(noisy_words("24M", Path::new(&stores), &[]));
     let (outcome, _) = warned(command, places::scratch(), "zpager run, one store full".into());
     expect_told_once(&outcome, &["no space", "full", "stay in ram"]);
     assert!(outcome.stderr.contains("store 1 of --store"), "{}", outcome.report());
@@ -334,7 +350,7 @@ fn a_block_device_is_a_store() {
     };
     let stores = format!("{}:prio=1,{}", device.0, directory.path().display());
     let mut command = Command::new(places::zpager());
-    command.args(noisy_words(Path::new(&stores), &[]));
+    command.args(noisy_words("24M", Path::new(&stores), &[]));
     let (outcome, stats) = warned(command, places::scratch(), "zpager run on a device".into());
     expect_right(&outcome);
     assert!(stats.store.file_bytes > 22 * MIB, "{stats:?}");
@@ -427,7 +443,7 @@ impl Drop for Mounted<'_> {
 fn copies_do_not_fill_the_store() {
     let directory = places::scratch();
     let mut command = Command::new(places::zpager());
-    command.args(noisy_words(directory.path(), &["--store-size", "84M"]));
+    command.args(noisy_words("24M", directory.path(), &["--store-size", "84M"]));
     let (outcome, stats) = warned(command, directory, "zpager run --store-size 84M".into());
     expect_right(&outcome);
     assert!(!outcome.stderr.contains("warning"), "{}", outcome.report());
@@ -440,7 +456,7 @@ fn a_limit_on_file_sizes_loses_nothing() {
     let directory = places::scratch();
     let script = format!("ulimit -f 20000; exec {} \"$@\"", places::zpager().display());
     let mut command = Command::new("sh");
-    command.args(["-c", &script, "sh"]).args(noisy_words(directory.path(), &[]));
+    command.args(["-c", &script, "sh"]).args(noisy_words("24M", directory.path(), &[]));
     let (outcome, _) = warned(command, directory, "ulimit -f; zpager run".into());
     expect_told_once(&outcome, &["file too large", "full", "too large"]);
 }
@@ -449,7 +465,7 @@ fn a_limit_on_file_sizes_loses_nothing() {
 fn without_a_store_a_budget_that_cannot_be_held_is_told() {
     let directory = places::scratch();
     let mut command = Command::new(places::zpager());
-    command.args(noisy_words(Path::new("none"), &[]));
+    command.args(noisy_words("24M", Path::new("none"), &[]));
     let (outcome, stats) = warned(command, directory, "zpager run --store none".into());
     assert_eq!(stats.store.written_bytes, 0, "{stats:?}");
     expect_told_once(&outcome, &["budget"]);

@@ -251,6 +251,7 @@ impl Process {
         self.departures.pages_max > 0
             && self.room_bytes() < (self.departures.pages_max * PAGE_BYTES) as i64
             && !is_under_way()
+            && !self.gives_in_vain()
             && !self.engine.cache.is_dense()
             && self.may_take_stretches()
     }

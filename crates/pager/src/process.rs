@@ -79,6 +79,10 @@ pub(crate) struct Process {
     /// Needs of room to be left as they are, now and after the next that is in vain.
     pub(crate) starved_pause: u32,
     pub(crate) starved_turns: u32,
+    /// Pages that were lifted and went back, as there was no place for them.
+    pub(crate) put_back_pages: u64,
+    /// The last search for room ended with such pages.
+    pub(crate) is_stuck: bool,
     /// It was forked by a managed process.
     pub(crate) is_child: bool,
     /// It has its parent's descriptors, not copies of them (`CLONE_FILES`).

@@ -362,6 +362,8 @@ fn build(
         asked_in_vain: 0,
         starved_pause: 0,
         starved_turns: 0,
+        put_back_pages: 0,
+        is_stuck: false,
         is_child: false,
         shares_descriptors: false,
         incoming_pages_max: 0,

@@ -69,7 +69,7 @@ impl Process {
             && self.keeps_buffers()
     }
 
-    /// Swaps out at most [`LIFT_PAGES`] resident pages, in ascending order; gives how many.
+    /// Swaps out at most [`LIFT_PAGES`] resident pages, in ascending order; gives how many were lifted.
     pub(crate) fn swap_out_stretches(&mut self, victims: &[u64]) -> usize {
         let mut count = 0;
         let mut rest = victims;

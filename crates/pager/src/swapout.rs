@@ -112,7 +112,12 @@ impl Process {
 
     /// Makes room, of which a part may be spares.
     pub(crate) fn find_room(&mut self, bytes: i64) {
-        if self.give_until(bytes) || self.bury_children() && self.give_until(bytes) {
+        if self.gives_in_vain() {
+            self.publish();
+            if self.has_room(bytes) {
+                return;
+            }
+        } else if self.give_until(bytes) || self.bury_children() && self.give_until(bytes) {
             return;
         }
         self.slot.starved.fetch_add(1, Relaxed);
@@ -129,6 +134,11 @@ impl Process {
         if alone && self.room_bytes() < -EXCESS_BYTES {
             self.note(EventKind::BudgetExceeded, (-self.room_bytes()) as u64, 0);
         }
+    }
+
+    /// Whether what is lifted would go back, as it did not long ago.
+    pub(crate) fn gives_in_vain(&self) -> bool {
+        self.is_stuck && self.starved_pause > 0
     }
 
     /// Gives pages that relatives have too, while they do the same; true once there is room.
@@ -156,6 +166,8 @@ impl Process {
     /// Gives what this process can until there is room, spares included; false when that is not enough.
     fn give_until(&mut self, bytes: i64) -> bool {
         let mut futile = 0;
+        let put_back_pages = self.put_back_pages;
+        self.is_stuck = false;
         for _ in 0..STEPS_MAX {
             self.publish();
             if self.has_room(bytes + self.engine.more_room_bytes() as i64) {
@@ -164,6 +176,7 @@ impl Process {
             let gave = self.has_departed() || self.give() || self.claim_all() > 0;
             futile = if gave { 0 } else { futile + 1 };
             if futile == FUTILE_MAX {
+                self.is_stuck = self.put_back_pages > put_back_pages;
                 break;
             }
         }
@@ -276,17 +289,19 @@ impl Process {
         }
     }
 
-    /// Swaps out a batch of pages; gives how many.
+    /// Swaps out a batch of pages; gives how many left for good.
     fn swap_out(&mut self, pages: Whose) -> usize {
         self.settle();
         self.limit_spares();
         let mut victims = [0; LIFT_PAGES];
         let chosen = self.choose_victims(pages, &mut victims);
         let victims = &victims[..chosen];
-        match self.way_to_lift() {
+        let put_back_pages = self.put_back_pages;
+        let lifted = match self.way_to_lift() {
             Alternative::Plain => self.swap_out_runs(victims),
             Alternative::Other => self.swap_out_stretches(victims),
-        }
+        };
+        lifted - (self.put_back_pages - put_back_pages) as usize
     }
 
     /// Chooses a batch of resident pages, in ascending order; gives how many.
@@ -308,7 +323,8 @@ impl Process {
         self.engine.choose(&view, &mut victims[..self.lift_pages])
     }
 
-    /// Swaps out at most [`LIFT_PAGES`] resident pages, in ascending order, run by run; gives how many.
+    /// Swaps out at most [`LIFT_PAGES`] resident pages, in ascending order, run by run; gives how many were
+    /// lifted.
     pub(crate) fn swap_out_runs(&mut self, victims: &[u64]) -> usize {
         let began = ticks();
         let mut lifted = [0; LIFT_PAGES];
@@ -488,6 +504,7 @@ impl Process {
             let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
             debug_assert!(emptied, "clearing needs no room");
             self.put(page, contents.0.as_ptr(), &[heat]);
+            self.put_back_pages += 1;
         } else {
             self.record_left(page, contents);
         }
