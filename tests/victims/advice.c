@@ -152,6 +152,41 @@ static void ask(char *memory, uint64_t tag) {
     pages_check(memory, PAGES, tag);
 }
 
+/* Both at once: what a child is not to have it has not as zeros either, until that is taken back. A hole
+ * in the range keeps nothing of it from being advised. */
+static void both_after_fork(uint64_t tag) {
+    char *memory = pages_map(64), *behind = memory + 40 * PAGE_BYTES;
+    pages_fill(memory, 64, tag);
+    CHECK(munmap(memory + 32 * PAGE_BYTES, 8 * PAGE_BYTES) == 0);
+    CHECK(madvise(memory, 64 * PAGE_BYTES, MADV_DONTFORK) == -1 && errno == ENOMEM);
+    CHECK(madvise(memory, 16 * PAGE_BYTES, MADV_WIPEONFORK) == 0);
+    for (int is_back = 0; is_back < 2; is_back++) {
+        press();
+        if (is_back)
+            CHECK(madvise(memory, 24 * PAGE_BYTES, MADV_DOFORK) == 0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            unsigned char present[32];
+            for (char *part = memory; part < behind; part += 8 * PAGE_BYTES) {
+                int is_there = is_back && part < memory + 24 * PAGE_BYTES;
+                CHECK((mincore(part, 8 * PAGE_BYTES, present) == 0) == is_there);
+            }
+            CHECK(mincore(behind, 24 * PAGE_BYTES, present) == -1 && errno == ENOMEM);
+            if (is_back) {
+                zeros_check(memory, 16 * PAGE_BYTES);
+                pages_check(memory + 16 * PAGE_BYTES, 8, tag + 16);
+            }
+            press();
+            _exit(0);
+        }
+        CHECK_CHILD(child);
+    }
+    pages_check(memory, 32, tag);
+    pages_check(behind, 24, tag + 40);
+    CHECK(munmap(memory, 64 * PAGE_BYTES) == 0);
+}
+
 /* Memory that a child is not to have, or to have as zeros, also after it has moved. */
 static void after_fork(uint64_t tag) {
     const int advices[] = {MADV_WIPEONFORK, MADV_DONTFORK};
@@ -253,6 +288,7 @@ int main(int argc, char **argv) {
     by_descriptor(memory, tag);
     ask(memory, tag);
     after_fork(tag);
+    both_after_fork(tag);
     keys(tag);
     pages_check(memory, PAGES, tag);
     note(tag);

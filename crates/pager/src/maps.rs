@@ -6,6 +6,8 @@
 use zpager_sys::file::Fd;
 use zpager_sys::{Errno, nr};
 
+use crate::unmanage::MANAGED_BYTES_MIN;
+
 /// One line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line {
@@ -14,6 +16,13 @@ pub(crate) struct Line {
     /// `PROT_*`.
     pub(crate) protection: u32,
     pub(crate) kind: Kind,
+}
+
+impl Line {
+    /// Whether it is left alone as a rule.
+    pub(crate) fn is_small(&self) -> bool {
+        self.end - self.start < MANAGED_BYTES_MIN
+    }
 }
 
 /// What a mapping is, as far as it matters here.

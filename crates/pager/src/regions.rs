@@ -22,16 +22,31 @@ pub(crate) struct Region {
     pub(crate) in_child: InChild,
 }
 
-/// What a forked child gets of a region.
+/// What a forked child gets of a region: a copy, unless the program has advised otherwise. One of the two
+/// may be taken back while the other one holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum InChild {
-    /// A copy.
-    #[default]
-    Copied,
-    /// Nothing (`MADV_DONTFORK`).
-    Dropped,
+pub(crate) struct InChild {
+    /// Nothing, zeros neither (`MADV_DONTFORK`).
+    pub(crate) is_dropped: bool,
     /// Zeros (`MADV_WIPEONFORK`).
-    Wiped,
+    pub(crate) is_wiped: bool,
+}
+
+impl InChild {
+    pub(crate) fn is_copied(self) -> bool {
+        !self.is_dropped && !self.is_wiped
+    }
+
+    /// After such advice of madvise(2).
+    fn advised(self, advice: u32) -> InChild {
+        match advice {
+            nr::MADV_DONTFORK => InChild { is_dropped: true, ..self },
+            nr::MADV_DOFORK => InChild { is_dropped: false, ..self },
+            nr::MADV_WIPEONFORK => InChild { is_wiped: true, ..self },
+            nr::MADV_KEEPONFORK => InChild { is_wiped: false, ..self },
+            _ => self,
+        }
+    }
 }
 
 impl Region {
@@ -201,6 +216,11 @@ impl Regions {
     /// Changes what a child gets of whatever part of `pages` is managed.
     pub(crate) fn set_in_child(&mut self, pages: Pages, in_child: InChild) {
         self.change(pages, |part| Region { in_child, ..part });
+    }
+
+    /// Notes advice about what a child gets.
+    pub(crate) fn advise_fork(&mut self, pages: Pages, advice: u32) {
+        self.change(pages, |part| Region { in_child: part.in_child.advised(advice), ..part });
     }
 
     fn change(&mut self, pages: Pages, change: impl Fn(Region) -> Region) {

@@ -48,7 +48,7 @@ use zpager_wire::{ASKED, Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot, UNA
 
 use crate::fault::fail;
 use crate::process::Process;
-use crate::regions::{InChild, Pages, Region};
+use crate::regions::{Pages, Region};
 
 /// Neighbours that are taken over with one call when their other holders are gone.
 const CLAIMED_PAGES: u64 = 512;
@@ -199,7 +199,7 @@ impl Process {
         let mut at = 0;
         while let Some(region) = self.regions.all().get(at).copied() {
             at += 1;
-            if region.in_child == InChild::Copied {
+            if region.in_child.is_copied() {
                 self.share_around_holds(&region);
             }
         }
@@ -294,7 +294,7 @@ impl Process {
         for at in 0..self.regions.all().len() {
             let region = self.regions.all()[at];
             let mut from = region.start;
-            while region.in_child == InChild::Copied
+            while region.in_child.is_copied()
                 && let Some((page, frame)) = self.next_shared(from..region.end)
             {
                 ACCOUNT.leave_for_child(&self.tables.frames, frame);

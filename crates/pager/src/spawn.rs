@@ -33,7 +33,6 @@ use crate::hold::pages_of;
 use crate::own::OneStore;
 use crate::parked::Parked;
 use crate::process::Process;
-use crate::regions::InChild;
 use crate::start::open_userfaultfd;
 use crate::threads::{IS_SHARED, Thread, UNKNOWN};
 
@@ -281,20 +280,14 @@ impl Process {
         let mut from = 0;
         while let Some(region) = self.regions.first_part(&(from..PAGE_NUMBER_END)) {
             from = region.end;
-            match region.in_child {
-                InChild::Copied => self.register_again(&region),
-                InChild::Wiped => {
-                    self.disown(region.pages());
-                    self.forget(region.pages());
-                    self.register_again(&region);
-                }
-                InChild::Dropped => {
-                    self.disown(region.pages());
-                    self.forget(region.pages());
-                    if !self.regions.remove(region.pages()) {
-                        fail(EAGAIN, 0);
-                    }
-                }
+            if !region.in_child.is_copied() {
+                self.disown(region.pages());
+                self.forget(region.pages());
+            }
+            if !region.in_child.is_dropped {
+                self.register_again(&region);
+            } else if !self.regions.remove(region.pages()) {
+                fail(EAGAIN, 0);
             }
         }
     }

@@ -30,7 +30,7 @@ use crate::departures::Departures;
 use crate::early::EarlyReads;
 use crate::flights::Flights;
 use crate::hold::pages_of;
-use crate::maps::{self, Kind};
+use crate::maps::{self, Kind, Line};
 use crate::mirrored::MirroredMemory;
 use crate::own::{OneStore, Own, OwnStores, SwapFile};
 use crate::parked::Parked;
@@ -42,7 +42,6 @@ use crate::sharing::ACCOUNT;
 use crate::spares::STAGING_PAGES;
 use crate::spawn::claim_slot;
 use crate::threads::{STARTER, Thread, Threads};
-use crate::unmanage::MANAGED_BYTES_MIN;
 use crate::{signals, stubs};
 
 const EINVAL: Errno = Errno(22);
@@ -63,8 +62,8 @@ const POOL_PART: usize = 32;
 const THREADS_PART: usize = 32;
 /// The number of the stores among what has one key: they are one.
 const ROW_OF_STORES: u16 = 0;
-/// Mappings that are looked at one batch at a time.
-const LINES_MAX: usize = 64;
+/// Small pieces of memory are managed where a program that runs already has so much in them.
+const SMALL_BYTES_MIN: usize = 1 << 20;
 
 /// Where the agent's shared object lies.
 #[derive(Debug, Clone, Copy)]
@@ -529,33 +528,51 @@ fn current_break() -> usize {
     unsafe { checked(nr::__NR_brk, [0]) }.unwrap_or(0)
 }
 
-impl Process {
-    /// Manages all private anonymous memory that is large enough, in batches of
-    /// mappings, as `/proc` may not be read while the mappings change.
-    fn take_in_mappings(&mut self) {
-        let mut from = 0;
-        loop {
-            let mut lines = [None; LINES_MAX];
-            let mut found = 0;
-            // Without /proc nothing is managed, and the summary shows it.
-            let _ = maps::each_line(|line| {
-                self.may_pin |= line.kind == Kind::Device;
-                let wanted = line.kind == Kind::PrivateAnonymous
-                    && line.end - line.start >= MANAGED_BYTES_MIN
-                    && line.start >= from;
-                if wanted && found < LINES_MAX {
-                    lines[found] = Some(line);
-                    found += 1;
-                }
-            });
-            for line in lines.iter().flatten() {
-                from = line.end;
-                self.take_in(line.start, line.end, line.protection);
-            }
-            if found < LINES_MAX {
-                return;
-            }
+/// Tells the variables of shared objects: they lie right behind a mapped file.
+#[derive(Default)]
+struct Variables {
+    /// Where the last file ended.
+    file_end: usize,
+}
+
+impl Variables {
+    /// Of each mapping, in ascending order: whether it is such.
+    fn has(&mut self, line: &Line) -> bool {
+        let is_behind = line.start == self.file_end;
+        if line.kind == Kind::Other {
+            self.file_end = line.end;
         }
+        is_behind && line.kind == Kind::PrivateAnonymous
+    }
+}
+
+impl Process {
+    /// Manages all private anonymous memory that is large enough, or of which there is much in small pieces.
+    fn take_in_mappings(&mut self) {
+        let mut small_bytes = 0;
+        let mut variables = Variables::default();
+        // Without /proc nothing is managed, and the summary shows it.
+        let _ = maps::each_line(|line| {
+            self.may_pin |= line.kind == Kind::Device;
+            let is_variables = variables.has(&line);
+            let is_piece = line.kind == Kind::PrivateAnonymous && line.is_small() && !is_variables;
+            if is_piece && line.protection != 0 {
+                small_bytes += line.end - line.start;
+            }
+        });
+        let mut from = 0;
+        let mut variables = Variables::default();
+        // What is taken in may become one mapping with what lies behind it, of which the kernel tells as a
+        // whole next.
+        let _ = maps::each_line(|line| {
+            let start = line.start.max(from);
+            from = line.end;
+            let is_variables = variables.has(&line);
+            let is_wanted = !line.is_small() || small_bytes >= SMALL_BYTES_MIN && !is_variables;
+            if line.kind == Kind::PrivateAnonymous && start < line.end && is_wanted {
+                self.take_in(start, line.end, line.protection);
+            }
+        });
     }
 
     fn take_in(&mut self, start: usize, end: usize, protection: u32) {

@@ -15,7 +15,7 @@ use crate::fault::fail;
 use crate::hold::pages_of;
 use crate::maps;
 use crate::process::Process;
-use crate::regions::{InChild, Pages, Region};
+use crate::regions::{Pages, Region};
 use crate::threads::Thread;
 use crate::unmanage::MANAGED_BYTES_MIN;
 
@@ -309,9 +309,9 @@ impl Process {
             nr::MADV_GUARD_INSTALL => self.guard(pages, arguments),
             // Managed memory has no huge pages, and it is not merged with other pages.
             nr::MADV_HUGEPAGE | nr::MADV_COLLAPSE | nr::MADV_MERGEABLE => Outcome::Done(0),
-            nr::MADV_DONTFORK => self.advise_fork(arguments, InChild::Dropped),
-            nr::MADV_WIPEONFORK => self.advise_fork(arguments, InChild::Wiped),
-            nr::MADV_DOFORK | nr::MADV_KEEPONFORK => self.advise_fork(arguments, InChild::Copied),
+            nr::MADV_DONTFORK | nr::MADV_DOFORK | nr::MADV_WIPEONFORK | nr::MADV_KEEPONFORK => {
+                self.advise_fork(arguments)
+            }
             nr::MADV_POPULATE_READ | nr::MADV_POPULATE_WRITE => self.populate(thread, start, bytes),
             _ => Outcome::GoOn,
         }
@@ -369,12 +369,13 @@ impl Process {
         Outcome::of(result)
     }
 
-    /// Notes what a forked child is to get.
-    fn advise_fork(&mut self, arguments: [usize; 6], in_child: InChild) -> Outcome {
-        let [start, bytes, ..] = arguments;
+    /// Notes what a forked child is to get. Over a hole the kernel advises all that is mapped, and reports
+    /// the hole.
+    fn advise_fork(&mut self, arguments: [usize; 6]) -> Outcome {
+        let [start, bytes, advice, ..] = arguments;
         let result = self.make(nr::__NR_madvise, arguments);
-        if result.is_ok() {
-            self.regions.set_in_child(pages_of(start, page_end(bytes)), in_child);
+        if matches!(result, Ok(_) | Err(ENOMEM)) {
+            self.regions.advise_fork(pages_of(start, page_end(bytes)), advice as u32);
         }
         Outcome::of(result)
     }
