@@ -80,6 +80,7 @@ hazards! {
     heap "heap" 32;
     reservation "reservation" 20;
     small "small" 24;
+    pieces "pieces" 68;
     layout "layout" 24;
     locked "locked" 20;
     hugepages "hugepages" 24;

@@ -15,8 +15,9 @@ use crate::maps;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
 
-/// Of memory that was there before smaller pieces are left alone: they are the variables of shared
-/// objects as a rule, a libc's own among them, to which the kernel writes when a thread ends.
+/// Of memory that was there before smaller pieces are left alone, unless they are much together: they are
+/// the variables of shared objects as a rule, a libc's own among them, to which the kernel writes when a
+/// thread ends.
 pub(crate) const MANAGED_BYTES_MIN: usize = 64 * 1024;
 /// What lies around a thread pointer: the static TLS below it, the control block above, which is the
 /// longest in glibc: it ends with the area of restartable sequences. What lies above is none of it.
