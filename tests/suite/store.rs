@@ -271,6 +271,21 @@ fn a_store_that_is_full_loses_nothing() {
     expect_told_once(&outcome, &["full", "store-size"]);
 }
 
+/// Pages that shrink, and that neither the store nor the pool has a place for: what the store might take back
+/// is not sought at each fault.
+#[test]
+fn a_full_store_and_a_full_pool_hold_nobody_up() {
+    let directory = places::scratch();
+    let mut command = Command::new(places::zpager());
+    command.args(["run", "--memory", "16M", "--stats", "stats", "--store-size", "8M", "--store"]);
+    command.arg(directory.path()).arg("--").arg(victims::build("field", &[]));
+    command.args([&victims::seed(), "400", "words", "1"]);
+    let (outcome, stats) = warned(command, directory, "zpager run --store-size 8M".into());
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert_eq!(outcome.stdout, field("400", "words", "1").free().stdout, "{}", outcome.report());
+    assert!(!stats.is_within_budget() && stats.store.file_bytes <= 8 * MIB, "{stats:?}");
+}
+
 /// What is dead in the file makes room for what is alive: the program's pages just fit.
 #[test]
 fn a_store_that_is_nearly_all_alive_is_not_full() {

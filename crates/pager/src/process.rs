@@ -81,7 +81,7 @@ pub(crate) struct Process {
     pub(crate) starved_turns: u32,
     /// Pages that were lifted and went back, as there was no place for them.
     pub(crate) put_back_pages: u64,
-    /// The last search for room ended with such pages.
+    /// The last search for room ended with such pages, or gained nothing by what it gave.
     pub(crate) is_stuck: bool,
     /// It was forked by a managed process.
     pub(crate) is_child: bool,

@@ -32,8 +32,10 @@ const LIFT_PAGES_MIN: usize = 32;
 const LIFT_PART: u64 = 256;
 /// Steps of one search for room.
 const STEPS_MAX: u32 = 1 << 16;
-/// Steps in a row that gave nothing.
+/// Steps in a row that gave nothing, and that gave something of which nothing was gained: what a full store
+/// has to take back takes RAM again.
 const FUTILE_MAX: u32 = 8;
+const GAINLESS_MAX: u32 = 64;
 /// Over the budget by this much, the user is told.
 const EXCESS_BYTES: i64 = 1 << 20;
 
@@ -165,18 +167,21 @@ impl Process {
 
     /// Gives what this process can until there is room, spares included; false when that is not enough.
     fn give_until(&mut self, bytes: i64) -> bool {
-        let mut futile = 0;
-        let put_back_pages = self.put_back_pages;
+        let (mut futile, mut gainless) = (0, 0);
+        let (mut least_bytes, put_back_pages) = (usize::MAX, self.put_back_pages);
         self.is_stuck = false;
         for _ in 0..STEPS_MAX {
             self.publish();
             if self.has_room(bytes + self.engine.more_room_bytes() as i64) {
                 break;
             }
+            let held_bytes = self.own_resident_bytes() + self.engine.cache.ram_bytes();
+            gainless = if held_bytes < least_bytes { 0 } else { gainless + 1 };
+            least_bytes = least_bytes.min(held_bytes);
             let gave = self.has_departed() || self.give() || self.claim_all() > 0;
             futile = if gave { 0 } else { futile + 1 };
-            if futile == FUTILE_MAX {
-                self.is_stuck = self.put_back_pages > put_back_pages;
+            if futile == FUTILE_MAX || gainless == GAINLESS_MAX {
+                self.is_stuck = gainless == GAINLESS_MAX || self.put_back_pages > put_back_pages;
                 break;
             }
         }

@@ -12,7 +12,8 @@
 //!
 //! A store that is full has no cluster to gather into. What is alive in its
 //! emptiest one goes back to the pool then, and the next spill has that cluster. It is
-//! told to be full only when each of its clusters lacks less than a page.
+//! told to be full only when each of its clusters lacks less than a page, or the pool has no place for
+//! what would come back; that is tried ever more seldom then.
 //!
 //! Bad for: a program whose spilled pages all die at the same rate, where what is
 //! gathered today dies tomorrow; it writes at most twice. A full store that is nearly all alive: for
@@ -38,8 +39,10 @@ const GATHERED_CLASSES: usize = CLASSES / 2;
 const RESTORED_CLASSES: usize = CLASSES - PAGE_BYTES * CLASSES / CLUSTER_BYTES;
 /// Records in the emptiest clusters that one walk over the index finds.
 const FOUND_MAX: usize = WRITE_BYTES_MIN / 16;
-/// Tries not made after a walk found nothing.
+/// Tries not made after a walk found nothing, and at most after several in a row that were to help a full
+/// store.
 const FUTILE_PAUSE: u32 = 64;
+const FULL_PAUSE_MAX: u32 = 4096;
 /// At most this part of what is held is found with one walk.
 const FOUND_PART: usize = 8;
 
@@ -69,6 +72,8 @@ pub(super) struct Waiting {
     /// Tries to gather, and to help a full store, that are not made after nothing was found, as
     /// looking costs a walk.
     pauses: [u32; 2],
+    /// The latter after the last walk for nothing; 0 after one that was not.
+    last_full_pause: u32,
 }
 
 impl Waiting {
@@ -82,6 +87,16 @@ impl Waiting {
 
     fn pause(&mut self, is_full: bool) -> &mut u32 {
         &mut self.pauses[usize::from(is_full)]
+    }
+
+    /// Begins the pause after a walk for nothing.
+    fn begin_pause(&mut self, is_full: bool) {
+        let mut pause = FUTILE_PAUSE;
+        if is_full {
+            pause = (self.last_full_pause * 2).clamp(FUTILE_PAUSE, FULL_PAUSE_MAX);
+            self.last_full_pause = pause;
+        }
+        *self.pause(is_full) = pause;
     }
 }
 
@@ -140,7 +155,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             outcome = self.move_found(batch);
         }
         if outcome == Err(SpillError::Nothing) {
-            *self.waiting.pause(batch.is_none()) = FUTILE_PAUSE;
+            self.waiting.begin_pause(batch.is_none());
+        } else if batch.is_none() {
+            self.waiting.last_full_pause = 0;
         }
         outcome
     }
@@ -297,7 +314,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let found = self.found();
         let mut cleaned = Cleaned::default();
         let mut cluster = None;
-        loop {
+        let mut has_room = true;
+        while has_room {
             let mut run = [Found { place: Place::from_raw(0), page: 0 }; RUN_MAX];
             let next = found[..self.waiting.end].get(self.waiting.next);
             let is_next = next.is_some_and(|next| {
@@ -320,7 +338,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                     let Ok(data) = data else { return };
                     let page = run[at].page;
                     let State::Spilled { codec, .. } = self.index.get(page).state() else { return };
-                    let Some(handle) = self.pool.insert(data) else { return };
+                    let Some(handle) = self.pool.insert(data) else {
+                        has_room = false;
+                        return;
+                    };
                     let pooled = Entry::new(State::Compressed { codec, len: data.len(), handle });
                     back[restored] = (page, pooled);
                     restored += 1;
@@ -331,6 +352,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             for &(page, pooled) in &back[..restored] {
                 cleaned.pages += usize::from(self.come_back(page, pooled));
             }
+        }
+        if !has_room {
+            // Of none of the others there is anything to be had either.
+            self.waiting.next = self.waiting.end;
         }
         if cleaned.pages == 0 {
             return Err(SpillError::Nothing);
