@@ -296,6 +296,7 @@ impl<'a> Compressed<'a> {
         let victims = &victims[..count];
         self.outcome.ledger.lift(victims);
         let mut departed = Departed::default();
+        let mut left = count;
         let began_ns = self.now_ns();
         for &page in victims {
             if self.engine.drop_clean(page, &mut departed) {
@@ -318,6 +319,7 @@ impl<'a> Compressed<'a> {
                 let emptied = self.engine.cache.index.set(page, Entry::ABSENT);
                 debug_assert!(emptied, "clearing needs no room");
                 self.arrive(page, heat);
+                left -= 1;
             }
         }
         self.engine.left(&departed, self.now_ns() - began_ns);
@@ -326,7 +328,7 @@ impl<'a> Compressed<'a> {
         self.outcome.incompressible_pages += departed.incompressible as u64;
         // What left for the store at once is counted there.
         self.engine.departed();
-        count > 0
+        left > 0
     }
 
     fn spill(&mut self) -> bool {
