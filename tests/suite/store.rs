@@ -196,12 +196,10 @@ fn pages_that_are_written_ahead_come_back() {
     expect_spilled(&compare(&victims::job("inherit"), &ahead));
     let directory = places::scratch();
     let mut command = Command::new(places::zpager());
-    command.args(["run", "--memory", "16M", "--stats", "stats", "--store-threshold", "20%"]);
-    command.arg("--store").arg(directory.path()).arg("--").arg(victims::build("field", &[]));
-    command.args([&victims::seed(), "256", "words", "1"]);
+    let flags = ["--store-threshold", "20%"];
+    command.args(field_words("16M", directory.path(), ["256", "words", "1"], &flags));
     let (outcome, stats) = warned(command, directory, "zpager run --store-threshold 20%".into());
-    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
-    assert_eq!(outcome.stdout, words.free().stdout, "{}", outcome.report());
+    expect_right(&outcome, &words);
     assert!(stats.store.ahead_pages > 0, "{stats:?}");
 }
 
@@ -210,15 +208,11 @@ fn pages_that_are_written_ahead_come_back() {
 fn a_store_that_is_nearly_full_gets_pages_compressed_once_more() {
     let directory = places::scratch();
     let mut command = Command::new(places::zpager());
-    command.args(["run", "--memory", "48M", "--stats", "stats", "--codec", "lz4"]);
     // Nearly all of it resident, so that the store is used at all.
-    command.args(["--set", "default.split=93%", "--store-size", "8M", "--store"]);
-    command.arg(directory.path()).arg("--").arg(victims::build("field", &[]));
-    command.args([&victims::seed(), "160", "words", "1"]);
-    let job = field("160", "words", "1");
+    let flags = ["--codec", "lz4", "--set", "default.split=93%", "--store-size", "8M"];
+    command.args(field_words("48M", directory.path(), ["160", "words", "1"], &flags));
     let (outcome, stats) = warned(command, directory, "zpager run --store-size 8M".into());
-    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
-    assert_eq!(outcome.stdout, job.free().stdout, "{}", outcome.report());
+    expect_right(&outcome, &field("160", "words", "1"));
     assert!(stats.store.recompressed_pages * 20 > stats.spilled_pages, "{stats:?}");
 }
 
@@ -232,28 +226,39 @@ fn warned(mut command: Command, directory: tempfile::TempDir, shown: String) -> 
     (outcome, serde_json::from_slice(&text).expect("statistics"))
 }
 
-/// `zpager run` without `--quiet`, over noise that has to be spilled.
-fn noisy_words(memory: &str, store: &Path, more: &[&str]) -> Vec<String> {
+/// `zpager run` without `--quiet`, over a field.
+fn field_words(memory: &str, store: &Path, field: [&str; 3], more: &[&str]) -> Vec<String> {
     let mut words: Vec<String> =
         ["run", "--memory", memory, "--stats", "stats", "--store"].map(String::from).to_vec();
     words.push(store.display().to_string());
     words.extend(more.iter().map(ToString::to_string));
     words.push("--".into());
     words.push(victims::build("field", &[]).display().to_string());
-    words.extend([victims::seed().as_str(), "96", "noise", "2"].map(String::from));
+    words.push(victims::seed());
+    words.extend(field.map(String::from));
     words
 }
 
+/// Noise that has to be spilled.
+const NOISE: [&str; 3] = ["96", "noise", "2"];
+
+fn noise() -> Job {
+    victims::job("field").arguments(NOISE)
+}
+
+fn noisy_words(memory: &str, store: &Path, more: &[&str]) -> Vec<String> {
+    field_words(memory, store, NOISE, more)
+}
+
 /// The program's output is right.
-fn expect_right(outcome: &Outcome) {
-    let free = field("96", "noise", "2").free();
+fn expect_right(outcome: &Outcome, job: &Job) {
     assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
-    assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+    assert_eq!(outcome.stdout, job.free().stdout, "{}", outcome.report());
 }
 
 /// The program's output is right, and the failure is told in one warning.
 fn expect_told_once(outcome: &Outcome, cause: &[&str]) {
-    expect_right(outcome);
+    expect_right(outcome, &noise());
     let told = outcome.stderr.lines().filter(|line| {
         line.contains("warning") && cause.iter().any(|word| line.to_lowercase().contains(word))
     });
@@ -277,12 +282,10 @@ fn a_store_that_is_full_loses_nothing() {
 fn a_full_store_and_a_full_pool_hold_nobody_up() {
     let directory = places::scratch();
     let mut command = Command::new(places::zpager());
-    command.args(["run", "--memory", "16M", "--stats", "stats", "--store-size", "8M", "--store"]);
-    command.arg(directory.path()).arg("--").arg(victims::build("field", &[]));
-    command.args([&victims::seed(), "400", "words", "1"]);
+    let flags = ["--store-size", "8M"];
+    command.args(field_words("16M", directory.path(), ["400", "words", "1"], &flags));
     let (outcome, stats) = warned(command, directory, "zpager run --store-size 8M".into());
-    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
-    assert_eq!(outcome.stdout, field("400", "words", "1").free().stdout, "{}", outcome.report());
+    expect_right(&outcome, &field("400", "words", "1"));
     assert!(!stats.is_within_budget() && stats.store.file_bytes <= 8 * MIB, "{stats:?}");
 }
 
@@ -293,9 +296,7 @@ fn a_store_that_is_nearly_all_alive_is_not_full() {
     let mut command = Command::new(places::zpager());
     command.args(noisy_words("24M", directory.path(), &["--store-size", "84M"]));
     let (outcome, stats) = warned(command, directory, "zpager run --store-size 84M".into());
-    let free = field("96", "noise", "2").free();
-    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
-    assert_eq!(outcome.stdout, free.stdout, "{}", outcome.report());
+    expect_right(&outcome, &noise());
     assert!(!outcome.stderr.contains("warning"), "{}", outcome.report());
     assert!(stats.is_within_budget() && stats.store.file_bytes <= 84 * MIB, "{stats:?}");
     assert!(stats.store.capacity_gain > 0.8, "{stats:?}");
@@ -330,7 +331,7 @@ fn the_next_store_is_used_when_one_is_full() {
     let mut command = Command::new(places::zpager());
     command.args(noisy_words("24M", Path::new(&stores), &[]));
     let (outcome, stats) = warned(command, directory, "zpager run --store of two".into());
-    expect_right(&outcome);
+    expect_right(&outcome, &noise());
     assert!(!outcome.stderr.contains("warning"), "{}", outcome.report());
     assert!(stats.store.file_bytes > 16 * MIB, "{stats:?}");
 }
@@ -367,7 +368,7 @@ fn a_block_device_is_a_store() {
     let mut command = Command::new(places::zpager());
     command.args(noisy_words("24M", Path::new(&stores), &[]));
     let (outcome, stats) = warned(command, places::scratch(), "zpager run on a device".into());
-    expect_right(&outcome);
+    expect_right(&outcome, &noise());
     assert!(stats.store.file_bytes > 22 * MIB, "{stats:?}");
     drop(device);
     let content = fs::read(&image).expect("the image");
@@ -460,7 +461,7 @@ fn copies_do_not_fill_the_store() {
     let mut command = Command::new(places::zpager());
     command.args(noisy_words("24M", directory.path(), &["--store-size", "84M"]));
     let (outcome, stats) = warned(command, directory, "zpager run --store-size 84M".into());
-    expect_right(&outcome);
+    expect_right(&outcome, &noise());
     assert!(!outcome.stderr.contains("warning"), "{}", outcome.report());
     let kept_pages = stats.faults.clean + stats.store.clean_drops;
     assert!(kept_pages > 0 && stats.store.file_bytes <= 84 * MIB, "{stats:?}");

@@ -117,7 +117,6 @@ static void on_own_stacks(uint64_t tag) {
     CHECK(munmap(stacks, LONG_LIVED * STACK_BYTES) == 0);
 }
 
-/* What lies right above a thread's control block is moved with the rest of its mapping. */
 static void *moved_up(char *from, size_t pages, size_t more) {
     char *to = mremap(from, pages * PAGE_BYTES, (pages + more) * PAGE_BYTES, MREMAP_MAYMOVE);
     CHECK(to != MAP_FAILED);
@@ -135,6 +134,7 @@ static void moved_in_child(char *from, size_t pages, size_t more, uint64_t tag) 
     CHECK_CHILD(child);
 }
 
+/* What lies right above a thread's control block is moved with the rest of its mapping. */
 static void beside_memory(uint64_t tag) {
     size_t pages = STACK_BYTES / PAGE_BYTES, more = pages + 5;
     for (int i = 0; i < 20; i++) {

@@ -528,21 +528,21 @@ fn current_break() -> usize {
     unsafe { checked(nr::__NR_brk, [0]) }.unwrap_or(0)
 }
 
-/// Tells the variables of shared objects: they lie right behind a mapped file.
+/// Tells small pieces of the program's memory from the variables of shared objects, which lie right behind a
+/// mapped file.
 #[derive(Default)]
-struct Variables {
+struct Pieces {
     /// Where the last file ended.
     file_end: usize,
 }
 
-impl Variables {
-    /// Of each mapping, in ascending order: whether it is such.
+impl Pieces {
+    /// Of each mapping, in ascending order: whether it is such a piece.
     fn has(&mut self, line: &Line) -> bool {
-        let is_behind = line.start == self.file_end;
         if line.kind == Kind::Other {
             self.file_end = line.end;
         }
-        is_behind && line.kind == Kind::PrivateAnonymous
+        line.kind == Kind::PrivateAnonymous && line.is_small() && line.start != self.file_end
     }
 }
 
@@ -550,26 +550,24 @@ impl Process {
     /// Manages all private anonymous memory that is large enough, or of which there is much in small pieces.
     fn take_in_mappings(&mut self) {
         let mut small_bytes = 0;
-        let mut variables = Variables::default();
+        let mut pieces = Pieces::default();
         // Without /proc nothing is managed, and the summary shows it.
         let _ = maps::each_line(|line| {
             self.may_pin |= line.kind == Kind::Device;
-            let is_variables = variables.has(&line);
-            let is_piece = line.kind == Kind::PrivateAnonymous && line.is_small() && !is_variables;
-            if is_piece && line.protection != 0 {
+            if pieces.has(&line) && line.protection != 0 {
                 small_bytes += line.end - line.start;
             }
         });
         let mut from = 0;
-        let mut variables = Variables::default();
+        let mut pieces = Pieces::default();
         // What is taken in may become one mapping with what lies behind it, of which the kernel tells as a
         // whole next.
         let _ = maps::each_line(|line| {
             let start = line.start.max(from);
             from = line.end;
-            let is_variables = variables.has(&line);
-            let is_wanted = !line.is_small() || small_bytes >= SMALL_BYTES_MIN && !is_variables;
-            if line.kind == Kind::PrivateAnonymous && start < line.end && is_wanted {
+            let is_piece = pieces.has(&line) && small_bytes >= SMALL_BYTES_MIN;
+            let is_large = line.kind == Kind::PrivateAnonymous && !line.is_small();
+            if (is_piece || is_large) && start < line.end {
                 self.take_in(start, line.end, line.protection);
             }
         });
