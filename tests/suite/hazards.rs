@@ -260,3 +260,13 @@ mod designs {
         check_all("zswap");
     }
 }
+
+/// What is written before its RAM is needed is spilled while a process is forked, and its child counts it:
+/// the first of a namespace, who sees no relative and leaves management, must bury none.
+#[test]
+fn written_ahead() {
+    for victim in ["namespaces", "forks"] {
+        let setup = Setup::of_mib(24).start(Start::FirstInstruction);
+        check(victims::job(victim), setup.set("default.threshold=1%"));
+    }
+}

@@ -502,7 +502,11 @@ impl Process {
     }
 
     /// Takes away what relatives left that were killed and waited for; the supervisor looks more seldom.
+    /// Who does not see them cannot tell.
     pub(crate) fn bury_relatives(&self) {
+        if !process::sees_parent() {
+            return;
+        }
         for slot in self.control.processes.in_use() {
             let pid = slot.pid.load(Relaxed);
             if pid > 0 && !process::exists(pid) {

@@ -232,7 +232,9 @@ impl Process {
     /// Makes the copy of a process a process of its own.
     fn begin_as_child(&mut self, thread: &mut Thread, shares_descriptors: bool) {
         self.pid = process::pid();
-        self.slot = claim_slot(self.control, self.pid);
+        let is_known = process::sees_parent();
+        let known_as = if is_known { Some(self.pid) } else { process::outer_pid() };
+        self.slot = claim_slot(self.control, known_as);
         self.is_child = true;
         // Before anything is dropped: what this memory has noted so far is its parent's.
         self.note_references();
@@ -303,9 +305,14 @@ impl Process {
     }
 }
 
-/// A slot for the process; without a free one it is managed and not counted.
-pub(crate) fn claim_slot(control: &'static zpager_wire::Control, pid: i32) -> &'static ProcessSlot {
+/// A slot for the process that others know by an id; without a free one, or an id, it is managed and not
+/// counted.
+pub(crate) fn claim_slot(
+    control: &'static zpager_wire::Control,
+    known_as: Option<i32>,
+) -> &'static ProcessSlot {
     static UNCOUNTED: ProcessSlot = ProcessSlot::new();
+    let Some(pid) = known_as else { return &UNCOUNTED };
     match control.processes.claim(pid) {
         Some(slot) => slot,
         None => {

@@ -338,7 +338,7 @@ fn build(
         ..0 => None,
         fd => Some(Recorder::open(pid, settings.supervisor_pid, fd)?),
     };
-    let slot = claim_slot(control, pid);
+    let slot = claim_slot(control, Some(pid));
     ACCOUNT.set_holds(tables.holds_of(control, slot));
     let lift_pages = Process::lift_pages(settings.budget_bytes);
     *place = Some(Process {

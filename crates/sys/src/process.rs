@@ -3,6 +3,9 @@
 use crate::file::Fd;
 use crate::syscall::{Errno, checked, nr};
 
+/// Room for what `/proc` says of a process.
+const STATUS_BYTES: usize = 4096;
+
 /// The process.
 pub fn pid() -> i32 {
     // SAFETY: asks, changes nothing.
@@ -13,6 +16,20 @@ pub fn pid() -> i32 {
 pub fn parent_pid() -> i32 {
     // SAFETY: asks, changes nothing.
     unsafe { checked(nr::__NR_getppid, []) }.unwrap_or(0) as i32
+}
+
+/// Whether ids are to this process what they are to the one that made it: it is not among the first of a
+/// pid namespace (pid_namespaces(7)), to whom all others seem to be gone.
+pub fn sees_parent() -> bool {
+    parent_pid() != 0
+}
+
+/// The id by which others know this process where it is in a pid namespace of its own; `None` where
+/// `/proc`, which has to be theirs, does not tell.
+pub fn outer_pid() -> Option<i32> {
+    let mut status = [0; STATUS_BYTES];
+    let mut ids = field(own_status(&mut status), b"NSpid:").split_ascii_whitespace();
+    ids.next()?.parse().ok()
 }
 
 /// The thread.
@@ -116,6 +133,21 @@ fn pidfd_identity(fd: usize) -> Option<[u64; 2]> {
     (asked.is_ok() && system[0] == PID_FS_MAGIC).then_some([status[0], status[1]])
 }
 
+/// What `/proc` says of this process, in `status`; nothing where it does not tell.
+fn own_status(status: &mut [u8; STATUS_BYTES]) -> &[u8] {
+    let Ok(file) = Fd::open(b"/proc/self/status\0", nr::O_RDONLY) else { return &[] };
+    let read = file.read(status).unwrap_or(0);
+    file.close();
+    &status[..read]
+}
+
+/// What a status says under a name, colon included (proc(5)); nothing where it has no such line.
+fn field<'a>(status: &'a [u8], name: &[u8]) -> &'a str {
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let value = lines.find_map(|line| line.strip_prefix(name));
+    value.and_then(|value| core::str::from_utf8(value).ok()).unwrap_or("")
+}
+
 /// What a process is confined by.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -129,26 +161,14 @@ pub struct Confinement {
 impl Confinement {
     /// This process's; none where `/proc` does not tell.
     pub fn own() -> Self {
-        const STATUS_BYTES: usize = 4096;
-        let mut status = [0; STATUS_BYTES];
-        let Ok(file) = Fd::open(b"/proc/self/status\0", nr::O_RDONLY) else {
-            return Confinement::default();
-        };
-        let read = file.read(&mut status).unwrap_or(0);
-        file.close();
-        Confinement::of(&status[..read])
+        Confinement::of(own_status(&mut [0; STATUS_BYTES]))
     }
 
     /// What a process's status says (proc(5)).
     pub fn of(status: &[u8]) -> Self {
-        let field = |name: &[u8]| {
-            let mut lines = status.split(|&byte| byte == b'\n');
-            let value = lines.find_map(|line| line.strip_prefix(name));
-            value.and_then(|value| core::str::from_utf8(value).ok()).unwrap_or("")
-        };
         Confinement {
-            filters: field(b"Seccomp_filters:").trim().parse().unwrap_or(0),
-            ids: field(b"NSpid:").split_ascii_whitespace().count() as u32,
+            filters: field(status, b"Seccomp_filters:").trim().parse().unwrap_or(0),
+            ids: field(status, b"NSpid:").split_ascii_whitespace().count() as u32,
         }
     }
 

@@ -201,8 +201,10 @@ impl Process {
         self.engine.cache.give_back_spilled();
         self.slot.has_noted.store(0, Relaxed);
         self.publish();
-        self.control.retire(&self.tables, self.slot, self.pid);
-        self.note(EventKind::Sandboxed, 0, 0);
+        // Others may know it by another id than it does itself.
+        let known_as = self.slot.pid.load(Relaxed);
+        self.control.retire(&self.tables, self.slot, known_as);
+        self.control.events.note(EventKind::Sandboxed, known_as, 0, 0);
         limits::give_back();
         if !self.shares_descriptors {
             self.uffd.fd().close();
