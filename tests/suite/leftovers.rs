@@ -10,7 +10,9 @@ use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, prlimit,
+};
 use tempfile::TempDir;
 use zpager_tests::job::{until, wait};
 use zpager_tests::places::open_files_in;
@@ -210,6 +212,24 @@ fn killing_zpager_leaves_nothing_behind() {
         println!("{start:?}: the program {}", if ended_right { "went on" } else { "was ended" });
         assert!(ended_right || output == "ready\n", "{output}");
     }
+}
+
+/// A supervisor that cannot open what tells who lives buries nobody: what the program has in the store
+/// would be given to others, and to itself.
+#[test]
+fn a_supervisor_without_descriptors_takes_nobody_for_dead() {
+    let looks = Duration::from_secs(1);
+    let mut running = Running::start(Start::FirstInstruction);
+    let limit = |limit| prlimit(Some(Pid::from_child(&running.zpager)), Resource::Nofile, limit);
+    let usual = getrlimit(Resource::Nofile);
+    limit(Rlimit { current: Some(0), ..usual }).expect("its limit");
+    sleep(looks);
+    limit(usual).expect("its limit");
+    sleep(looks);
+    running.stop();
+    assert_eq!(wait(&mut running.zpager, PATIENCE), Some(Ending::Exited(0)));
+    assert!(running.output().contains("digest"), "{}", running.messages());
+    running.expect_nothing_left();
 }
 
 #[test]

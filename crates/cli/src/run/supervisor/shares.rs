@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use libc::pid_t;
+use zpager_sys::process::exists;
 use zpager_wire::{ASKED, Control, GIVE_BACK, ProcessSlot, Tables, UNASKED};
 
 /// How often to look while several processes share the budget.
@@ -83,11 +84,17 @@ fn ask(slot: &ProcessSlot) {
     unsafe { libc::sigqueue(slot.pid.load(Relaxed), libc::SIGURG, value) };
 }
 
-/// Whether a process has ended: it is not there, or it is a zombie without a living thread.
+/// Whether a process has ended: it is not there, or it is a zombie without a living thread. One of which
+/// `/proc` cannot be read, as for want of a descriptor or of memory, goes on as far as anybody knows:
+/// what a living process has of the run must not be given to others.
 pub(crate) fn is_gone(pid: pid_t) -> bool {
-    let Ok(stat) = read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    if !exists(pid) {
+        return true;
+    }
+    let Ok(stat) = read_to_string(format!("/proc/{pid}/stat")) else { return false };
     let zombie = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
-    zombie && std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count) <= 1
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task"));
+    zombie && threads().is_ok_and(|threads| threads.count() <= 1)
 }
 
 #[cfg(test)]
@@ -115,6 +122,24 @@ mod tests {
         child.wait().expect("its end");
         assert_eq!(Shares::default().step(&control, &Tables::empty(&control)), SINGLE_INTERVAL);
         assert_eq!(control.usage.total_bytes(), 8192);
+    }
+
+    #[test]
+    fn a_process_has_ended_when_it_is_a_zombie_and_not_before() {
+        assert!(!is_gone(std::process::id().cast_signed()));
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("a child");
+        let pid = child.id().cast_signed();
+        assert!(!is_gone(pid));
+        drop(child.stdin.take());
+        let patience = std::time::Instant::now() + Duration::from_secs(10);
+        while !is_gone(pid) {
+            assert!(std::time::Instant::now() < patience, "a zombie is taken for alive");
+        }
+        child.wait().expect("its end");
+        assert!(is_gone(pid));
     }
 
     #[test]
