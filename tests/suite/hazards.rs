@@ -270,3 +270,11 @@ fn written_ahead() {
         check(victims::job(victim), setup.set("default.threshold=1%"));
     }
 }
+
+/// Mutexes in pages that have a copy in the store, which are protected against writes: the kernel marks
+/// them when their owner ends.
+#[test]
+fn robust_in_clean_pages() {
+    let setup = Setup::of_mib(20).start(Start::FirstInstruction);
+    check(victims::job("robust"), setup.set("default.split=84%"));
+}

@@ -105,8 +105,9 @@ impl Process {
     fn hold_futex(&mut self, thread: &mut Thread, entry: usize, offset: usize) {
         let place = entry & !1;
         if place != 0 {
-            self.hold_once(thread, place);
-            self.hold_once(thread, place.wrapping_add(offset));
+            // The kernel writes to the futex, which may share the entry's page.
+            self.hold_once(thread, place, Self::hold);
+            self.hold_once(thread, place.wrapping_add(offset), Self::hold);
         }
     }
 
@@ -175,7 +176,7 @@ impl Process {
             if list == 0 {
                 return;
             }
-            self.hold_once(thread, place);
+            self.hold_once(thread, place, Self::hold_to_read);
             match self.peek_words(place) {
                 Some([string @ (1..)]) => self.hold_string(thread, string),
                 _ => return,
@@ -184,10 +185,15 @@ impl Process {
     }
 
     /// Holds the page of a list's entry, once a page.
-    fn hold_once(&mut self, thread: &mut Thread, place: usize) {
+    fn hold_once(
+        &mut self,
+        thread: &mut Thread,
+        place: usize,
+        hold: fn(&mut Self, &mut Thread, usize, usize),
+    ) {
         let page = (place / zpager_sys::PAGE_BYTES) as u64;
         if !thread.held().iter().any(|&(start, end)| start <= page && page < end) {
-            self.hold_to_read(thread, place, 1);
+            hold(self, thread, place, 1);
         }
     }
 
