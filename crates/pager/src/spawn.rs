@@ -215,8 +215,7 @@ impl Process {
                     context.registers.rsp = wanted.stack_pointer;
                 }
                 self.begin_as_child(thread, wanted.flags & CLONE_FILES != 0);
-                if process::parent_pid() == 0 {
-                    // The first of a pid namespace: others know it by another id.
+                if !process::sees_parent() {
                     self.leave(thread, context);
                 }
             }
@@ -232,9 +231,7 @@ impl Process {
     /// Makes the copy of a process a process of its own.
     fn begin_as_child(&mut self, thread: &mut Thread, shares_descriptors: bool) {
         self.pid = process::pid();
-        let is_known = process::sees_parent();
-        let known_as = if is_known { Some(self.pid) } else { process::outer_pid() };
-        self.slot = claim_slot(self.control, known_as);
+        self.slot = claim_slot(self.control, process::known_as());
         self.is_child = true;
         // Before anything is dropped: what this memory has noted so far is its parent's.
         self.note_references();
@@ -354,7 +351,7 @@ extern "C" fn begin(_frame: usize) {
     let thread = unsafe { Thread::current() };
     let is_process = thread.pid == 0;
     thread.tid.store(process::tid(), Relaxed);
-    thread.is_seen.store(!is_process || process::parent_pid() != 0, Relaxed);
+    thread.is_seen.store(!is_process || process::sees_parent(), Relaxed);
     thread.pid = process::pid();
     // SAFETY: the block's stack is this thread's; all signals are blocked until the frame is restored,
     // which also sets the alternate stack again.

@@ -12,21 +12,20 @@ pub fn pid() -> i32 {
     unsafe { checked(nr::__NR_getpid, []) }.unwrap_or(0) as i32
 }
 
-/// The process that made this one, or took it over; 0 where that has no number here.
-pub fn parent_pid() -> i32 {
-    // SAFETY: asks, changes nothing.
-    unsafe { checked(nr::__NR_getppid, []) }.unwrap_or(0) as i32
-}
-
 /// Whether ids are to this process what they are to the one that made it: it is not among the first of a
-/// pid namespace (pid_namespaces(7)), to whom all others seem to be gone.
+/// pid namespace (pid_namespaces(7)), to whom all others seem to be gone. Their parent has no number there.
 pub fn sees_parent() -> bool {
-    parent_pid() != 0
+    const NO_NUMBER: usize = 0;
+    // SAFETY: asks, changes nothing.
+    unsafe { checked(nr::__NR_getppid, []) }.is_ok_and(|parent| parent != NO_NUMBER)
 }
 
-/// The id by which others know this process where it is in a pid namespace of its own; `None` where
-/// `/proc`, which has to be theirs, does not tell.
-pub fn outer_pid() -> Option<i32> {
+/// The id by which the one that made this process knows it. `None` where that is another than its own
+/// and `/proc`, which has to be that one's, does not tell.
+pub fn known_as() -> Option<i32> {
+    if sees_parent() {
+        return Some(pid());
+    }
     let mut status = [0; STATUS_BYTES];
     let mut ids = field(own_status(&mut status), b"NSpid:").split_ascii_whitespace();
     ids.next()?.parse().ok()

@@ -201,8 +201,9 @@ impl Process {
         self.engine.cache.give_back_spilled();
         self.slot.has_noted.store(0, Relaxed);
         self.publish();
-        // Others may know it by another id than it does itself.
-        let known_as = self.slot.pid.load(Relaxed);
+        // Others may know it by another id than it does itself, or by none, and then it has no slot.
+        let slot_pid = self.slot.pid.load(Relaxed);
+        let known_as = if slot_pid > 0 { slot_pid } else { self.pid };
         self.control.retire(&self.tables, self.slot, known_as);
         self.control.events.note(EventKind::Sandboxed, known_as, 0, 0);
         limits::give_back();

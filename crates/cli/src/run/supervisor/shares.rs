@@ -93,8 +93,7 @@ pub(crate) fn is_gone(pid: pid_t) -> bool {
     }
     let Ok(stat) = read_to_string(format!("/proc/{pid}/stat")) else { return false };
     let zombie = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
-    let threads = || std::fs::read_dir(format!("/proc/{pid}/task"));
-    zombie && threads().is_ok_and(|threads| threads.count() <= 1)
+    zombie && std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|all| all.count() <= 1)
 }
 
 #[cfg(test)]
