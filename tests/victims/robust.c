@@ -1,4 +1,5 @@
-/* Robust mutexes in memory that has left RAM when the thread that holds them ends. */
+/* Robust mutexes in memory that has left RAM when the thread that holds them ends, or becomes
+   another program, which leaves those behind that lie in shared memory. */
 #include "victim.h"
 
 #define MUTEXES 300
@@ -15,6 +16,34 @@ static void *hold_all(void *argument) {
     CHECK(write(ready[1], &byte, 1) == 1);
     CHECK(read(go[0], &byte, 1) == 1);
     return NULL;
+}
+
+/* Locks a shared mutex, and others after it, so that it is the last in the list. */
+static void lock_and_execute(pthread_mutex_t *shared) {
+    CHECK(pthread_mutex_lock(shared) == 0);
+    for (int i = 0; i < MUTEXES; i++)
+        CHECK(pthread_mutex_lock(mutexes[i]) == 0);
+    press();
+    execl("/bin/true", "true", NULL);
+    _exit(1);
+}
+
+static void execute(pthread_mutexattr_t *robust) {
+    pthread_mutex_t *shared = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    CHECK(pthread_mutexattr_setpshared(robust, PTHREAD_PROCESS_SHARED) == 0);
+    CHECK(pthread_mutex_init(shared, robust) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0)
+        lock_and_execute(shared);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 2;
+    CHECK(pthread_mutex_timedlock(shared, &limit) == EOWNERDEAD);
 }
 
 int main(int argc, char **argv) {
@@ -48,5 +77,6 @@ int main(int argc, char **argv) {
             note(i);
         }
     }
+    execute(&robust);
     return victim_end();
 }

@@ -71,6 +71,7 @@ impl Process {
         self.hold_string(thread, path);
         self.hold_strings(thread, list);
         self.hold_strings(thread, variables);
+        self.hold_robust(thread);
         let completed = self.complete(thread, variables);
         if !thread.keeps_limits {
             limits::give_back();

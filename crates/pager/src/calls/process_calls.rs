@@ -73,11 +73,12 @@ impl Process {
         }
     }
 
-    /// Holds the robust mutexes of a thread that ends until it is gone: the kernel goes through
-    /// their list then, and would stop at the first that it cannot read.
+    /// Holds the robust mutexes of a thread that ends until it is gone, or has become another
+    /// program: the kernel goes through their list then, and would stop at the first that it cannot
+    /// read.
     ///
     /// Source: Documentation/locking/robust-futexes.rst, `exit_robust_list`.
-    fn hold_robust(&mut self, thread: &mut Thread) {
+    pub(super) fn hold_robust(&mut self, thread: &mut Thread) {
         let (mut head, mut bytes) = (0usize, 0usize);
         let arguments = [0, (&raw mut head) as usize, (&raw mut bytes) as usize, 0, 0, 0];
         // SAFETY: the kernel writes the two words.
