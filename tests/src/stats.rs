@@ -10,6 +10,8 @@ const SLACK_BYTES: u64 = 4 << 20;
 pub struct Stats {
     /// What was asked for.
     pub budget_bytes: u64,
+    /// The least that it was.
+    pub lowest_budget_bytes: u64,
     /// Highest sum of managed resident pages, pool and metadata.
     pub peak_bytes: u64,
     /// Highest sum of managed resident pages.

@@ -1,4 +1,5 @@
-//! Inside a memory cgroup whose hard limit is the budget and what zpager does not manage.
+//! Inside a memory cgroup whose hard limit is the budget and what zpager does not manage, or with a
+//! budget that follows what the group allows.
 //!
 //! Needs the right to make a cgroup; says so and passes where it is missing.
 
@@ -99,4 +100,45 @@ fn nothing_is_killed_when_pages_do_not_shrink() {
 #[test]
 fn nothing_is_killed_in_a_tree_of_processes() {
     check("tree", &victims::job("tree"), 48, Start::FirstInstruction);
+}
+
+/// Runs a job in the group with a budget that follows what there is.
+fn automatic(group: &Group, job: &Job) -> Stats {
+    let directory = places::scratch();
+    let mut command = Command::new(places::zpager());
+    let shown = job.to_string();
+    command.args(["run", "--memory", "auto", "--stats", "stats", "--store"]).arg(directory.path());
+    command.arg("--").args(shown.split(' '));
+    let outcome = group.run(&command, directory, "--memory auto");
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert_eq!(outcome.stdout, job.free().stdout, "{}", outcome.report());
+    let stats: Stats = serde_json::from_slice(&outcome.file("stats")).expect("statistics");
+    assert!(stats.is_within_budget(), "{stats:?}");
+    stats
+}
+
+#[test]
+fn a_budget_makes_room_for_shared_memory_and_no_more() {
+    let Some(group) = Group::limited_to(384, "shared") else {
+        println!("skipped: no memory cgroup can be made here");
+        return;
+    };
+    let stats = automatic(&group, &victims::job("field").arguments(["400", "words", "1", "200"]));
+    // Of the reserve of 64 MiB half may be used up first; the command itself takes some, too.
+    let lowest_mib = stats.lowest_budget_bytes / MIB;
+    assert!((100..=384 - 200).contains(&lowest_mib), "{lowest_mib} MiB: {stats:?}");
+}
+
+#[test]
+fn two_runs_share_what_a_group_allows() {
+    let Some(group) = Group::limited_to(384, "pair") else {
+        println!("skipped: no memory cgroup can be made here");
+        return;
+    };
+    let job = victims::job("field").arguments(["300", "words", "3"]);
+    let stats = std::thread::scope(|scope| {
+        let runs = [(); 2].map(|()| scope.spawn(|| automatic(&group, &job)));
+        runs.map(|run| run.join().expect("a run that ends well"))
+    });
+    assert!(stats.iter().any(|stats| stats.lowest_budget_bytes < 300 * MIB), "{stats:?}");
 }

@@ -3,7 +3,8 @@
  * written at random: `field SEED MIB KIND ROUNDS`. KIND is `words` (shrinks to
  * about a tenth), `noise` (does not shrink) or `zeros` (same-filled). After
  * the first filling it prints `ready`; with ROUNDS `forever` it goes on until
- * a file `stop` appears in its directory.
+ * a file `stop` appears in its directory. `field SEED MIB KIND ROUNDS SHARED`
+ * fills so many MiB of shared memory besides after that, some each 10 ms.
  */
 #include "victim.h"
 
@@ -29,9 +30,22 @@ static void area_check(size_t page, uint64_t tag) {
         CHECK(words[i] == word_at(tag, i));
 }
 
+static void share(size_t mib) {
+    size_t pages = mib * MIB_PAGES;
+    char *shared = mmap(NULL, pages * PAGE_BYTES, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    for (size_t page = 0; page < pages; page += MIB_PAGES) {
+        pages_fill(shared + page * PAGE_BYTES, MIB_PAGES, page);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    for (size_t page = 0; page < pages; page += MIB_PAGES)
+        pages_check(shared + page * PAGE_BYTES, MIB_PAGES, page);
+}
+
 int main(int argc, char **argv) {
     struct random random = {mix(victim_start(argc, argv))};
-    CHECK(argc == 5);
+    CHECK(argc == 5 || argc == 6);
     area_pages = strtoul(argv[2], NULL, 0) * MIB_PAGES;
     kind = argv[3];
     int forever = strcmp(argv[4], "forever") == 0;
@@ -43,6 +57,8 @@ int main(int argc, char **argv) {
     settle();
     printf("ready\n");
     fflush(stdout);
+    if (argc == 6)
+        share(strtoul(argv[5], NULL, 0));
     for (long round = 0; round < rounds; round++) {
         for (size_t i = 0; i < area_pages / 4; i++) {
             size_t page = below(&random, area_pages);

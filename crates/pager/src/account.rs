@@ -141,7 +141,7 @@ impl Process {
 
     /// Bytes that may still be taken; negative when the budget is exceeded.
     pub(crate) fn room_bytes(&self) -> i64 {
-        self.control.settings.budget_bytes as i64 - self.control.usage.total_bytes() as i64
+        self.control.room_bytes()
     }
 }
 

@@ -30,7 +30,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -227,6 +227,9 @@ pub struct Control {
     pub pressure: AtomicU32,
     /// What the user asked for.
     pub settings: Settings,
+    /// The budget as it is now: that of the settings, or less where `--memory auto` has it follow what
+    /// there is.
+    pub budget_bytes: AtomicU64,
     /// Bytes that all managed processes hold together.
     pub usage: Usage,
     /// Counts of everything that happened, summed over all processes.
@@ -316,6 +319,7 @@ impl Control {
             magic: MAGIC,
             version: VERSION,
             pressure: AtomicU32::new(0),
+            budget_bytes: AtomicU64::new(settings.budget_bytes),
             settings,
             usage: Usage::default(),
             counters: Counters::default(),
@@ -328,6 +332,11 @@ impl Control {
     /// Bytes of the whole mapping of a run with this budget.
     pub const fn mapping_bytes(budget_bytes: u64) -> usize {
         size_of::<Control>() + frames::tables_bytes(budget_bytes)
+    }
+
+    /// Bytes that may still be taken; negative when the budget is exceeded.
+    pub fn room_bytes(&self) -> i64 {
+        self.budget_bytes.load(Relaxed) as i64 - self.usage.total_bytes() as i64
     }
 
     /// Gives back all that process `pid` had of RAM, and its slot, unless somebody else does that.

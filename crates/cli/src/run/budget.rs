@@ -3,12 +3,13 @@
 //! `auto` is the tightest of what the machine has available (proc(5),
 //! `MemAvailable`) and what each memory cgroup above this process still allows
 //! ([`super::cgroup`]), less a reserve for what zpager does not manage: text,
-//! stacks, file mappings, the page cache, and the rest of the container.
+//! stacks, file mappings, the page cache, and the rest of the container. While the program runs
+//! the budget follows what there is ([`super::supervisor`]).
 
 use std::fmt;
 use std::path::PathBuf;
 
-use super::cgroup;
+use super::cgroup::{Groups, Room};
 use super::config::{Memory, check_budget};
 use crate::failure::{Failure, OrFail};
 
@@ -23,6 +24,8 @@ const RESERVE_DIVISOR: u64 = 10;
 pub(crate) struct Budget {
     /// The physical bytes that resident pages, pool and zpager's own data may take together.
     pub(crate) bytes: u64,
+    /// What was left beside them; 0 where the user asked for a budget.
+    pub(crate) reserve_bytes: u64,
     /// What decided it.
     pub(crate) source: Source,
 }
@@ -54,19 +57,19 @@ impl fmt::Display for Source {
 /// Nothing says how much there is, or it is below what the agent needs.
 pub(crate) fn choose(memory: Memory) -> Result<Budget, Failure> {
     match memory {
-        Memory::Bytes(bytes) => Ok(Budget { bytes, source: Source::Asked }),
+        Memory::Bytes(bytes) => Ok(Budget { bytes, reserve_bytes: 0, source: Source::Asked }),
         Memory::Auto => {
             let text = std::fs::read_to_string("/proc/meminfo").or_fail("reading /proc/meminfo")?;
             let Some(available_bytes) = machine_available_bytes(&text) else {
                 return Err(Failure::own("/proc/meminfo has no MemAvailable: give --memory SIZE"));
             };
-            automatic(available_bytes, cgroup::rooms())
+            automatic(available_bytes, Groups::find().rooms())
         }
     }
 }
 
 /// The tightest of the machine's and the cgroups' room, less the reserve.
-fn automatic(machine_bytes: u64, groups: Vec<cgroup::Room>) -> Result<Budget, Failure> {
+fn automatic(machine_bytes: u64, groups: Vec<Room>) -> Result<Budget, Failure> {
     let machine = (machine_bytes, Source::Machine);
     let groups = groups.into_iter().map(|room| (room.bytes, Source::Cgroup(room.group)));
     let (room_bytes, source) =
@@ -76,7 +79,15 @@ fn automatic(machine_bytes: u64, groups: Vec<cgroup::Room>) -> Result<Budget, Fa
     check_budget(bytes).map_err(|failure| {
         Failure::own(format!("--memory auto, by {source}: {}", failure.message))
     })?;
-    Ok(Budget { bytes, source })
+    Ok(Budget { bytes, reserve_bytes, source })
+}
+
+/// What may be had at this moment besides what is held, at the most: the tightest of all there is.
+/// `None` where the machine does not say.
+pub(crate) fn room_bytes(groups: &Groups) -> Option<u64> {
+    let machine_bytes = machine_available_bytes(&std::fs::read_to_string("/proc/meminfo").ok()?)?;
+    let groups = groups.rooms().into_iter().map(|room| room.most_bytes);
+    Some(groups.fold(machine_bytes, u64::min))
 }
 
 /// `MemAvailable` of `/proc/meminfo`.
@@ -92,8 +103,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn room(bytes: u64, group: &str) -> cgroup::Room {
-        cgroup::Room { bytes, group: group.into() }
+    fn room(bytes: u64, group: &str) -> Room {
+        Room { bytes, most_bytes: bytes, group: group.into() }
     }
 
     #[test]
@@ -107,10 +118,12 @@ mod tests {
     #[test]
     fn the_tightest_room_counts_less_the_reserve() {
         let free = automatic(10_000 * MIB, vec![]).expect("enough");
-        assert_eq!(free, Budget { bytes: 9000 * MIB, source: Source::Machine });
+        let (bytes, reserve_bytes) = (9000 * MIB, 1000 * MIB);
+        assert_eq!(free, Budget { bytes, reserve_bytes, source: Source::Machine });
         let groups = vec![room(5000 * MIB, "/a"), room(256 * MIB, "/a/b"), room(400 * MIB, "/c")];
         let tight = automatic(10_000 * MIB, groups).expect("enough");
-        assert_eq!(tight, Budget { bytes: 192 * MIB, source: Source::Cgroup("/a/b".into()) });
+        let (bytes, reserve_bytes) = (192 * MIB, 64 * MIB);
+        assert_eq!(tight, Budget { bytes, reserve_bytes, source: Source::Cgroup("/a/b".into()) });
     }
 
     #[test]

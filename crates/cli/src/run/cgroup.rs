@@ -19,6 +19,8 @@ const MAX_DEPTH: usize = 64;
 pub(crate) struct Room {
     /// Its limit less what its processes hold and could not give back.
     pub(crate) bytes: u64,
+    /// The same, if the file cache that is in use went, too.
+    pub(crate) most_bytes: u64,
     /// Its directory.
     pub(crate) group: PathBuf,
 }
@@ -29,35 +31,45 @@ struct Version {
     file_system: &'static str,
     limits: &'static [&'static str],
     usage: &'static str,
-    /// Key in `memory.stat` of the file cache that the kernel reclaims first.
-    reclaimable: &'static str,
+    /// Keys in `memory.stat` of the file cache that the kernel reclaims first, and of that in use.
+    reclaimable: [&'static str; 2],
 }
 
 const V1: Version = Version {
     file_system: "cgroup",
     limits: &["memory.limit_in_bytes"],
     usage: "memory.usage_in_bytes",
-    reclaimable: "total_inactive_file",
+    reclaimable: ["total_inactive_file", "total_active_file"],
 };
 
 const V2: Version = Version {
     file_system: "cgroup2",
     limits: &["memory.max", "memory.high"],
     usage: "memory.current",
-    reclaimable: "inactive_file",
+    reclaimable: ["inactive_file", "active_file"],
 };
 
-/// What every limited memory cgroup above this process still allows.
-pub(crate) fn rooms() -> Vec<Room> {
-    let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mut rooms = Vec::new();
-    for version in [&V1, &V2] {
-        if let Some((leaf, top)) = locate(version, &groups, &mounts) {
-            rooms.extend(rooms_between(version, &leaf, &top));
-        }
+/// The memory cgroups of this process, of each version the innermost and the topmost that can be
+/// seen.
+#[derive(Debug)]
+pub(crate) struct Groups(Vec<(&'static Version, PathBuf, PathBuf)>);
+
+impl Groups {
+    /// Finds them.
+    pub(crate) fn find() -> Self {
+        let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let mounts = read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let found = [&V1, &V2].into_iter().filter_map(|version| {
+            let (leaf, top) = locate(version, &groups, &mounts)?;
+            Some((version, leaf, top))
+        });
+        Groups(found.collect())
     }
-    rooms
+
+    /// What every limited one still allows.
+    pub(crate) fn rooms(&self) -> Vec<Room> {
+        self.0.iter().flat_map(|(version, leaf, top)| rooms_between(version, leaf, top)).collect()
+    }
 }
 
 /// The rooms of `leaf` and its ancestors up to `top`.
@@ -75,8 +87,13 @@ fn room_of(version: &Version, group: &Path) -> Option<Room> {
     let limit_bytes = limits.filter_map(|text| limit_of(&text)).min()?;
     let usage_bytes = read(version.usage).and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     let stat = read("memory.stat").unwrap_or_default();
-    let held_bytes = u64::saturating_sub(usage_bytes, stat_of(&stat, version.reclaimable));
-    Some(Room { bytes: limit_bytes.saturating_sub(held_bytes), group: group.to_owned() })
+    let [idle_bytes, used_bytes] = version.reclaimable.map(|key| stat_of(&stat, key));
+    let held_bytes = u64::saturating_sub(usage_bytes, idle_bytes);
+    Some(Room {
+        bytes: limit_bytes.saturating_sub(held_bytes),
+        most_bytes: limit_bytes.saturating_sub(held_bytes.saturating_sub(used_bytes)),
+        group: group.to_owned(),
+    })
 }
 
 /// The limit that a file holds, if it limits anything.
@@ -211,11 +228,11 @@ mod tests {
         write(&top.join("a"), "memory.max", "1000\n");
         write(&top.join("a"), "memory.high", "900\n");
         write(&top.join("a"), "memory.current", "500\n");
-        write(&top.join("a"), "memory.stat", "anon 1\ninactive_file 300\n");
+        write(&top.join("a"), "memory.stat", "anon 1\ninactive_file 300\nactive_file 50\n");
         write(&top, "memory.max", "5000\n");
         let rooms = rooms_between(&V2, &leaf, &top);
-        let expected =
-            [Room { bytes: 700, group: top.join("a") }, Room { bytes: 5000, group: top.clone() }];
+        let room = |bytes, most_bytes, group| Room { bytes, most_bytes, group };
+        let expected = [room(700, 750, top.join("a")), room(5000, 5000, top.clone())];
         assert_eq!(rooms, expected);
         std::fs::remove_dir_all(&top).expect("removed");
     }

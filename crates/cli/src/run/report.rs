@@ -50,6 +50,8 @@ pub(crate) struct Ended {
     pub(crate) elapsed: Duration,
     /// The highest sum of the tree's anonymous memory that was seen before the budget came near.
     pub(crate) peak_unmanaged_bytes: u64,
+    /// The lowest that the budget was.
+    pub(crate) lowest_budget_bytes: u64,
     /// The pools when they were seen at their largest.
     pub(crate) pool: PoolSeen,
 }
@@ -77,6 +79,7 @@ impl PoolSeen {
 #[derive(Debug, Serialize)]
 struct Statistics {
     budget_bytes: u64,
+    lowest_budget_bytes: u64,
     peak_bytes: u64,
     peak_resident_bytes: u64,
     peak_pool_bytes: u64,
@@ -152,6 +155,7 @@ impl Statistics {
         };
         Statistics {
             budget_bytes: budget.bytes,
+            lowest_budget_bytes: ended.lowest_budget_bytes,
             peak_bytes: value(&usage.peak_bytes),
             peak_resident_bytes: value(&usage.peak_resident_bytes),
             peak_pool_bytes: value(&usage.peak_pool_bytes),
@@ -212,7 +216,13 @@ impl Statistics {
         let seconds = self.elapsed_seconds;
         let budget = match &budget.source {
             Source::Asked => size::display(budget.bytes),
-            chosen => format!("{} ({chosen}, less a reserve)", size::display(budget.bytes)),
+            chosen => {
+                let lowest = match self.lowest_budget_bytes {
+                    bytes if bytes == budget.bytes => String::new(),
+                    bytes => format!(", {} at the least", size::display(bytes)),
+                };
+                format!("{}{lowest} ({chosen}, less a reserve)", size::display(budget.bytes))
+            }
         };
         if self.managed_processes == 0 {
             let peak = size::display(self.peak_unmanaged_bytes);
@@ -271,6 +281,7 @@ mod tests {
     use zpager_wire::Settings;
 
     fn statistics(exit: Exit, managed_processes: u64) -> Statistics {
+        let asked = budget(Source::Asked);
         // SAFETY: settings are numbers only.
         let settings: Settings = unsafe { std::mem::zeroed() };
         let control = Box::new(Control::new(settings));
@@ -285,12 +296,13 @@ mod tests {
             pool.look(&control.usage);
         }
         let elapsed = Duration::from_millis(3200);
-        let ended = Ended { exit, elapsed, peak_unmanaged_bytes: 5 << 20, pool };
-        Statistics::gather(&control, &[], &budget(Source::Asked), "lz4", &ended)
+        let (peak_unmanaged_bytes, lowest_budget_bytes) = (5 << 20, asked.bytes);
+        let ended = Ended { exit, elapsed, peak_unmanaged_bytes, lowest_budget_bytes, pool };
+        Statistics::gather(&control, &[], &asked, "lz4", &ended)
     }
 
     fn budget(source: Source) -> Budget {
-        Budget { bytes: 96 << 20, source }
+        Budget { bytes: 96 << 20, reserve_bytes: 0, source }
     }
 
     #[test]
@@ -331,5 +343,8 @@ mod tests {
         let far = statistics(Exit::Code(0), 0).summary(&budget(Source::Machine));
         assert!(far.starts_with("3.2 s, never managed: peak about 5.0 MiB of 96.0 MiB"), "{far}");
         assert!(far.contains("available memory"), "{far}");
+        let lower = Statistics { lowest_budget_bytes: 64 << 20, ..statistics(Exit::Code(0), 1) };
+        let told = lower.summary(&budget(Source::Machine));
+        assert!(told.contains("96.0 MiB, 64.0 MiB at the least (the machine's"), "{told}");
     }
 }

@@ -20,7 +20,7 @@ use libc::pid_t;
 use zpager_wire::{Control, EventKind};
 
 use super::shares::is_gone;
-use super::tree::Tree;
+use super::tree::{Tree, anonymous_bytes_of};
 use crate::run::enter::{self, Entrance, Outcome};
 
 /// How long a process may be on its way to managing itself, or without the agent in its image.
@@ -104,6 +104,11 @@ impl Entries {
         }
         self.retry = if progress { MIN_RETRY } else { (self.retry * 2).min(MAX_RETRY) };
         Some(self.retry)
+    }
+
+    /// Anonymous memory of processes that are still to be managed.
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        self.candidates.keys().copied().map(anonymous_bytes_of).sum()
     }
 
     /// Notes processes that were not there before; those of an unmanaged parent are sure.

@@ -4,10 +4,12 @@
 //! something is due. The program is a child in the same process group and on the
 //! same terminal, so job control treats the two as one. While the tree is far from
 //! its budget the loop only looks how large it is ([`watch`]); once it has come near,
-//! the running processes are entered ([`entries`]) and share the budget ([`shares`]).
+//! the running processes are entered ([`entries`]) and share the budget ([`shares`]), which may follow
+//! what there is ([`follow`]).
 
 mod entries;
 mod events;
+mod follow;
 mod shares;
 pub(crate) mod signals;
 pub(crate) mod tree;
@@ -32,6 +34,7 @@ use crate::failure::{Failure, OrFail};
 use crate::trace::Recording;
 use entries::{Entries, Scope};
 use events::Told;
+use follow::Follow;
 use shares::Shares;
 use signals::Signals;
 use tree::Tree;
@@ -63,6 +66,7 @@ pub(crate) fn run(
     Ok(Ended {
         exit,
         elapsed: started.elapsed(),
+        lowest_budget_bytes: supervisor.follow.map_or(session.budget.bytes, |f| f.lowest_bytes()),
         peak_unmanaged_bytes: supervisor.watch.peak_bytes(),
         pool: supervisor.pool,
     })
@@ -101,6 +105,7 @@ struct Supervisor<'a> {
     phase: Phase,
     tree: Tree,
     watch: Watch,
+    follow: Option<Follow>,
     entries: Entries,
     shares: Shares,
     told: Told,
@@ -117,6 +122,7 @@ impl<'a> Supervisor<'a> {
             tree: Tree::below(std::process::id().cast_signed())
                 .without(session.helpers.iter().map(Helper::pid).collect()),
             watch: Watch::new(session.budget.bytes),
+            follow: Follow::from(&session.budget),
             entries: Entries::new(entrance, if from_start { Scope::Static } else { Scope::All }),
             shares: Shares::default(),
             told: Told::default(),
@@ -153,12 +159,25 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Moves a budget that follows what there is; gives the time until it is to be looked at again.
+    fn follow(&mut self) -> Duration {
+        let Some(follow) = &mut self.follow else { return Duration::MAX };
+        let control = &self.session.control;
+        let pause = follow.step(control, || match self.phase {
+            Phase::Watching => self.watch.sum_bytes(),
+            Phase::Entering | Phase::FromStart => self.entries.pending_bytes(),
+        });
+        self.watch.set_budget(control.budget_bytes.load(Relaxed));
+        pause
+    }
+
     /// Does what is due; gives the time until something is due again.
     fn step(&mut self) -> Duration {
+        let follow_pause = self.follow();
         let control = &self.session.control;
         if self.phase == Phase::Watching {
             match self.watch.look(&mut self.tree) {
-                Look::Far(pause) => return pause,
+                Look::Far(pause) => return pause.min(follow_pause),
                 Look::Near => {
                     control.pressure.store(1, Relaxed);
                     self.phase = Phase::Entering;
@@ -170,7 +189,7 @@ impl<'a> Supervisor<'a> {
             Phase::Entering | Phase::FromStart => self.entries.step(&mut self.tree, control),
             Phase::Watching => None,
         };
-        let pause = self.shares.step(control, &control.tables());
+        let pause = self.shares.step(control, &control.tables()).min(follow_pause);
         if let Some(stores) = &self.session.stores {
             control.processes.free_left(|process, is_lent| stores.give_back(process, is_lent));
         }

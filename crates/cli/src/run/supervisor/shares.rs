@@ -3,7 +3,8 @@
 //! Each process gives back its own pages when the shared sum reaches the budget.
 //! That leaves two matters that no process can see to itself: the share of one that
 //! was killed, and a process that needs room and has nothing left to give while
-//! another holds much. The larger one is then asked to give back.
+//! another holds much. The larger one is then asked to give back, as it is when the budget itself has
+//! become less ([`super::follow`]).
 
 use std::collections::BTreeMap;
 use std::fs::read_to_string;
@@ -38,9 +39,10 @@ impl Shares {
             }
         }
         let starving = self.note_starving(control);
-        let full = control.usage.total_bytes() >= control.settings.budget_bytes;
-        if full
-            && !starving.is_empty()
+        let is_full = control.room_bytes() <= 0;
+        let is_less = control.budget_bytes.load(Relaxed) < control.settings.budget_bytes;
+        if is_full
+            && (is_less || !starving.is_empty())
             && let Some(slot) = richest(control, &starving)
         {
             ask(slot);

@@ -150,7 +150,8 @@ fn parent_of(pid: pid_t) -> Option<pid_t> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-fn anonymous_bytes_of(pid: pid_t) -> u64 {
+/// Anonymous bytes of one process, as far as it can be seen.
+pub(super) fn anonymous_bytes_of(pid: pid_t) -> u64 {
     read_to_string(format!("/proc/{pid}/statm")).ok().and_then(|text| of_statm(&text)).unwrap_or(0)
 }
 

@@ -32,6 +32,8 @@ const NICE: i32 = -10;
 #[derive(Debug)]
 pub(crate) struct Watch {
     threshold_bytes: u64,
+    /// The sum that was seen last.
+    sum_bytes: u64,
     /// The highest sum seen.
     peak_bytes: u64,
 }
@@ -49,7 +51,17 @@ impl Watch {
     /// Watches for three quarters of the budget: far above the half that has to cost nothing, and
     /// the last quarter is what a tree may grow by while it is being entered.
     pub(crate) fn new(budget_bytes: u64) -> Self {
-        Watch { threshold_bytes: budget_bytes - budget_bytes / 4, peak_bytes: 0 }
+        Watch { threshold_bytes: near_bytes(budget_bytes), sum_bytes: 0, peak_bytes: 0 }
+    }
+
+    /// Watches for three quarters of another budget.
+    pub(crate) fn set_budget(&mut self, budget_bytes: u64) {
+        self.threshold_bytes = near_bytes(budget_bytes);
+    }
+
+    /// The sum that was seen last.
+    pub(crate) fn sum_bytes(&self) -> u64 {
+        self.sum_bytes
     }
 
     /// The highest sum seen.
@@ -69,6 +81,7 @@ impl Watch {
     }
 
     fn judge(&mut self, sum_bytes: u64, cost: Duration) -> Look {
+        self.sum_bytes = sum_bytes;
         self.peak_bytes = self.peak_bytes.max(sum_bytes);
         match self.threshold_bytes.checked_sub(sum_bytes) {
             None | Some(0) => Look::Near,
@@ -77,8 +90,13 @@ impl Watch {
     }
 }
 
+/// From how many bytes on a budget is near.
+fn near_bytes(budget_bytes: u64) -> u64 {
+    budget_bytes - budget_bytes / 4
+}
+
 /// The processor's time that this thread has had.
-fn processor_time() -> Duration {
+pub(super) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }

@@ -1,0 +1,208 @@
+//! `--memory auto`: a budget that follows what there is.
+//!
+//! It is settled before the program starts, with a reserve for what zpager does not manage
+//! ([`crate::run::budget`]). Where that takes more - the program's shared memory, other processes of the
+//! container, another run - the budget gives way, so that half of the reserve stays free, and comes back
+//! as far as that is free again, up to what it was at the start. What the file cache takes does
+//! not count: the kernel gives that up before it runs out. A budget that the user names stays.
+//!
+//! The next look comes before memory that grows fast could take half of what is free. What a process had
+//! counts as held for a moment after its end, which the kernel takes to free it.
+//! Bad case: memory that grows faster, or by more than the budget can give.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use libc::pid_t;
+use zpager_wire::{Control, ProcessSlot};
+
+use super::watch::processor_time;
+use crate::run::budget::{Budget, room_bytes};
+use crate::run::cgroup::Groups;
+use crate::run::config::MIN_BUDGET_BYTES;
+
+/// How fast half of what is free is taken: by a program that fills pages.
+const GROWTH_BYTES_PER_SECOND: u64 = 2 << 30;
+
+/// Bounds of the time between two looks.
+const MIN_INTERVAL: Duration = Duration::from_millis(5);
+const MAX_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A look may take this part of the time until the next: a hundredth of one processor.
+const COST_FACTOR: u32 = 99;
+
+/// The part of the budget that stays whatever there is, so that the program goes on; not less than the
+/// agent needs.
+const LEAST_PART: u64 = 8;
+
+/// How long the kernel may take to free what a process had.
+const FREEING: Duration = Duration::from_millis(100);
+
+/// A budget comes back by this part of what is free in a look, for others may want it as well.
+const RISE_PART: u64 = 4;
+
+/// Follows what there is.
+#[derive(Debug)]
+pub(crate) struct Follow {
+    groups: Groups,
+    limits: Limits,
+    ending: Ending,
+    /// The lowest that the budget was while anything was managed.
+    lowest_bytes: u64,
+    due: Instant,
+}
+
+/// What processes had that have ended lately.
+#[derive(Debug, Default)]
+struct Ending {
+    /// What each process had at the last look.
+    had_bytes: BTreeMap<pid_t, u64>,
+    ended: Vec<(Instant, u64)>,
+}
+
+/// Between what the budget moves.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    start_bytes: u64,
+    /// What is to stay free of the reserve.
+    spare_bytes: u64,
+}
+
+impl Follow {
+    /// Follows from this budget on, if it is one that follows.
+    pub(crate) fn from(budget: &Budget) -> Option<Self> {
+        let limits = Limits { start_bytes: budget.bytes, spare_bytes: budget.reserve_bytes / 2 };
+        (budget.reserve_bytes > 0).then(|| Follow {
+            groups: Groups::find(),
+            limits,
+            ending: Ending::default(),
+            lowest_bytes: budget.bytes,
+            due: Instant::now(),
+        })
+    }
+
+    /// The lowest that the budget was.
+    pub(crate) fn lowest_bytes(&self) -> u64 {
+        self.lowest_bytes
+    }
+
+    /// Moves the budget, if it is time to. `unmanaged_bytes` tells what the run has of it that no agent
+    /// counts yet. Gives the time until the next look.
+    pub(crate) fn step(
+        &mut self,
+        control: &Control,
+        unmanaged_bytes: impl Fn() -> u64,
+    ) -> Duration {
+        let now = Instant::now();
+        if now < self.due {
+            return self.due - now;
+        }
+        let began = processor_time();
+        let Some(room_bytes) = room_bytes(&self.groups) else { return MAX_INTERVAL };
+        let managed_bytes = control.usage.total_bytes() + self.ending.look(control, now);
+        let held_bytes = managed_bytes + unmanaged_bytes();
+        let before_bytes = control.budget_bytes.load(Relaxed);
+        let budget_bytes = self.limits.budget_bytes(before_bytes, held_bytes, room_bytes);
+        control.budget_bytes.store(budget_bytes, Relaxed);
+        if control.processes.count() > 0 {
+            self.lowest_bytes = self.lowest_bytes.min(budget_bytes);
+        }
+        let cost = processor_time().saturating_sub(began);
+        let pause = self.limits.interval(room_bytes).max(cost * COST_FACTOR);
+        self.due = now + pause;
+        pause
+    }
+}
+
+impl Ending {
+    /// What those had that have ended a moment ago.
+    fn look(&mut self, control: &Control, now: Instant) -> u64 {
+        let of = |slot: &ProcessSlot| {
+            let own_bytes = slot.resident_bytes.load(Relaxed) + slot.pool_bytes.load(Relaxed);
+            (slot.pid.load(Relaxed), own_bytes)
+        };
+        let has_bytes = control.processes.in_use().map(of).collect();
+        let had_bytes = std::mem::replace(&mut self.had_bytes, has_bytes);
+        let gone = had_bytes.into_iter().filter(|(pid, _)| !self.had_bytes.contains_key(pid));
+        self.ended.extend(gone.map(|(_, bytes)| (now, bytes)));
+        self.ended.retain(|(since, _)| now - *since < FREEING);
+        self.ended.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl Limits {
+    /// The budget of a run that holds `held_bytes` of it, where `room_bytes` may be had besides.
+    fn budget_bytes(self, before_bytes: u64, held_bytes: u64, room_bytes: u64) -> u64 {
+        let Limits { start_bytes, spare_bytes } = self;
+        let fits_bytes = (held_bytes + room_bytes).saturating_sub(spare_bytes);
+        let least_bytes = MIN_BUDGET_BYTES.max(start_bytes / LEAST_PART).min(start_bytes);
+        let bytes = fits_bytes.clamp(least_bytes, start_bytes);
+        match bytes.checked_sub(before_bytes) {
+            Some(more_bytes) => before_bytes + more_bytes.div_ceil(RISE_PART),
+            None => bytes,
+        }
+    }
+
+    /// How long it takes at least until what is free may be gone, within bounds.
+    fn interval(self, room_bytes: u64) -> Duration {
+        let milliseconds = room_bytes / (GROWTH_BYTES_PER_SECOND / 1000);
+        Duration::from_millis(milliseconds).clamp(MIN_INTERVAL, MAX_INTERVAL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const LIMITS: Limits = Limits { start_bytes: 448 * MIB, spare_bytes: 32 * MIB };
+
+    #[test]
+    fn it_gives_way_to_what_takes_the_reserve_and_comes_back() {
+        let of = |before: u64, held: u64, room: u64| {
+            LIMITS.budget_bytes(before * MIB, held * MIB, room * MIB) / MIB
+        };
+        // Of 512 MiB.
+        assert_eq!(of(448, 0, 512), 448);
+        assert_eq!(of(448, 448, 32), 448, "half of the reserve is taken");
+        assert_eq!(of(448, 400, 40), 408, "72 MiB are taken by others");
+        assert_eq!(of(448, 400, 0), 368);
+        assert_eq!(of(448, 50, 2), 56, "an eighth stays");
+        let mut budget = 408;
+        for _ in 0..30 {
+            let next = of(budget, budget, 480 - budget);
+            assert!(budget <= next && next <= 448, "{budget} {next}");
+            budget = next.max(budget);
+        }
+        assert!(budget >= 444, "{budget}");
+    }
+
+    #[test]
+    fn what_a_process_had_counts_for_a_moment_after_its_end() {
+        let control = Box::new(Control::new(zpager_wire::Settings::NONE));
+        let slot = control.processes.claim(7).expect("a slot");
+        slot.resident_bytes.store(5 * MIB, Relaxed);
+        let (now, mut ending) = (Instant::now(), Ending::default());
+        assert_eq!(ending.look(&control, now), 0);
+        slot.pid.store(0, Relaxed);
+        assert_eq!(ending.look(&control, now), 5 * MIB);
+        assert_eq!(ending.look(&control, now + FREEING / 2), 5 * MIB);
+        assert_eq!(ending.look(&control, now + FREEING), 0);
+    }
+
+    #[test]
+    fn looks_come_before_the_room_is_gone() {
+        assert_eq!(LIMITS.interval(0), MIN_INTERVAL);
+        assert_eq!(LIMITS.interval(64 * MIB).as_millis(), 31);
+        assert_eq!(LIMITS.interval(u64::MAX), MAX_INTERVAL);
+    }
+
+    #[test]
+    fn a_budget_that_was_asked_for_stays() {
+        use crate::run::budget::Source;
+        let budget = |reserve_bytes| Budget { bytes: MIB, reserve_bytes, source: Source::Asked };
+        assert!(Follow::from(&budget(0)).is_none());
+        assert!(Follow::from(&budget(MIB)).is_some());
+    }
+}
