@@ -14,6 +14,8 @@ pub struct Stats {
     pub lowest_budget_bytes: u64,
     /// Highest sum of managed resident pages, pool and metadata.
     pub peak_bytes: u64,
+    /// The most shared memory that was seen, where it was much.
+    pub peak_shared_bytes: u64,
     /// Highest sum of managed resident pages.
     pub peak_resident_bytes: u64,
     /// Highest size of the pool.

@@ -127,6 +127,7 @@ fn a_budget_makes_room_for_shared_memory_and_no_more() {
     // Of the reserve of 64 MiB half may be used up first; the command itself takes some, too.
     let lowest_mib = stats.lowest_budget_bytes / MIB;
     assert!((100..=384 - 200).contains(&lowest_mib), "{lowest_mib} MiB: {stats:?}");
+    assert!((160..=210).contains(&(stats.peak_shared_bytes / MIB)), "{stats:?}");
 }
 
 #[test]

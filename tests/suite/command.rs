@@ -340,6 +340,22 @@ fn a_summary_is_one_line_unless_quiet() {
 }
 
 #[test]
+fn shared_memory_that_comes_on_top_is_told() {
+    let directory = places::scratch();
+    for (mib, is_told) in [("50", true), ("5", false)] {
+        let job = victims::job("field").arguments(["40", "words", "1", mib]);
+        let mut command = Command::new(places::zpager());
+        command.args(["run", "--memory", "100M", "--store"]).arg(directory.path()).arg("--");
+        let output = command.args(job.to_string().split(' ')).output().expect("zpager runs");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{message}");
+        let warning = "of shared memory, which is not managed: that comes on top of the budget\n";
+        assert_eq!(message.contains(warning), is_told, "{message}");
+        assert_eq!(message.ends_with("MiB of shared memory besides\n"), is_told, "{message}");
+    }
+}
+
+#[test]
 fn the_command_may_be_copied_anywhere() {
     let directory = places::scratch();
     let copied = directory.path().join("another name");

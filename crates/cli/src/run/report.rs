@@ -50,6 +50,8 @@ pub(crate) struct Ended {
     pub(crate) elapsed: Duration,
     /// The highest sum of the tree's anonymous memory that was seen before the budget came near.
     pub(crate) peak_unmanaged_bytes: u64,
+    /// The most that the tree's shared memory was seen to take, where it was much.
+    pub(crate) peak_shared_bytes: u64,
     /// The lowest that the budget was.
     pub(crate) lowest_budget_bytes: u64,
     /// The pools when they were seen at their largest.
@@ -85,6 +87,7 @@ struct Statistics {
     peak_pool_bytes: u64,
     peak_metadata_bytes: u64,
     peak_unmanaged_bytes: u64,
+    peak_shared_bytes: u64,
     managed_bytes: u64,
     managed_processes: u64,
     waste_bytes: u64,
@@ -161,6 +164,7 @@ impl Statistics {
             peak_pool_bytes: value(&usage.peak_pool_bytes),
             peak_metadata_bytes: value(&usage.peak_metadata_bytes),
             peak_unmanaged_bytes: ended.peak_unmanaged_bytes,
+            peak_shared_bytes: ended.peak_shared_bytes,
             managed_bytes: value(&usage.peak_managed_bytes),
             managed_processes: value(&counters.managed_processes),
             waste_bytes: ended.pool.held_bytes.saturating_sub(ended.pool.payload_bytes),
@@ -224,16 +228,20 @@ impl Statistics {
                 format!("{}{lowest} ({chosen}, less a reserve)", size::display(budget.bytes))
             }
         };
+        let shared = match self.peak_shared_bytes {
+            0 => String::new(),
+            bytes => format!("; {} of shared memory besides", size::display(bytes)),
+        };
         if self.managed_processes == 0 {
             let peak = size::display(self.peak_unmanaged_bytes);
-            return format!("{seconds:.1} s, never managed: peak about {peak} of {budget}");
+            return format!("{seconds:.1} s, never managed: peak about {peak} of {budget}{shared}");
         }
         let ratio = match self.compressed_bytes {
             0 => String::new(),
             bytes => format!("; ratio {:.1}", self.original_bytes as f64 / bytes as f64),
         };
         format!(
-            "{seconds:.1} s, peak {} of {budget}; {} pages out, {} in{ratio}; {} spilled",
+            "{seconds:.1} s, peak {} of {budget}; {} pages out, {} in{ratio}; {} spilled{shared}",
             size::display(self.peak_bytes),
             self.swapped_out_pages,
             self.swapped_in_pages,
@@ -296,8 +304,14 @@ mod tests {
             pool.look(&control.usage);
         }
         let elapsed = Duration::from_millis(3200);
-        let (peak_unmanaged_bytes, lowest_budget_bytes) = (5 << 20, asked.bytes);
-        let ended = Ended { exit, elapsed, peak_unmanaged_bytes, lowest_budget_bytes, pool };
+        let ended = Ended {
+            exit,
+            elapsed,
+            peak_unmanaged_bytes: 5 << 20,
+            peak_shared_bytes: 0,
+            lowest_budget_bytes: asked.bytes,
+            pool,
+        };
         Statistics::gather(&control, &[], &asked, "lz4", &ended)
     }
 
@@ -343,8 +357,13 @@ mod tests {
         let far = statistics(Exit::Code(0), 0).summary(&budget(Source::Machine));
         assert!(far.starts_with("3.2 s, never managed: peak about 5.0 MiB of 96.0 MiB"), "{far}");
         assert!(far.contains("available memory"), "{far}");
-        let lower = Statistics { lowest_budget_bytes: 64 << 20, ..statistics(Exit::Code(0), 1) };
+        let lower = Statistics {
+            lowest_budget_bytes: 64 << 20,
+            peak_shared_bytes: 32 << 20,
+            ..statistics(Exit::Code(0), 1)
+        };
         let told = lower.summary(&budget(Source::Machine));
         assert!(told.contains("96.0 MiB, 64.0 MiB at the least (the machine's"), "{told}");
+        assert!(told.ends_with("; 32.0 MiB of shared memory besides"), "{told}");
     }
 }

@@ -5,11 +5,12 @@
 //! same terminal, so job control treats the two as one. While the tree is far from
 //! its budget the loop only looks how large it is ([`watch`]); once it has come near,
 //! the running processes are entered ([`entries`]) and share the budget ([`shares`]), which may follow
-//! what there is ([`follow`]).
+//! what there is ([`follow`]). What shared memory the tree has besides is told ([`shared`]).
 
 mod entries;
 mod events;
 mod follow;
+mod shared;
 mod shares;
 pub(crate) mod signals;
 pub(crate) mod tree;
@@ -31,10 +32,12 @@ use super::report::{Ended, Notices, PoolSeen};
 use super::session::Session;
 use super::status::Exit;
 use crate::failure::{Failure, OrFail};
+use crate::size;
 use crate::trace::Recording;
 use entries::{Entries, Scope};
 use events::Told;
 use follow::Follow;
+use shared::SharedMemory;
 use shares::Shares;
 use signals::Signals;
 use tree::Tree;
@@ -68,6 +71,7 @@ pub(crate) fn run(
         elapsed: started.elapsed(),
         lowest_budget_bytes: supervisor.follow.map_or(session.budget.bytes, |f| f.lowest_bytes()),
         peak_unmanaged_bytes: supervisor.watch.peak_bytes(),
+        peak_shared_bytes: supervisor.shared_memory.peak_bytes(),
         pool: supervisor.pool,
     })
 }
@@ -106,6 +110,7 @@ struct Supervisor<'a> {
     tree: Tree,
     watch: Watch,
     follow: Option<Follow>,
+    shared_memory: SharedMemory,
     entries: Entries,
     shares: Shares,
     told: Told,
@@ -123,6 +128,7 @@ impl<'a> Supervisor<'a> {
                 .without(session.helpers.iter().map(Helper::pid).collect()),
             watch: Watch::new(session.budget.bytes),
             follow: Follow::from(&session.budget),
+            shared_memory: SharedMemory::beside(session.budget.bytes),
             entries: Entries::new(entrance, if from_start { Scope::Static } else { Scope::All }),
             shares: Shares::default(),
             told: Told::default(),
@@ -171,9 +177,24 @@ impl<'a> Supervisor<'a> {
         pause
     }
 
+    /// Tells of shared memory once it is much, where the budget does not make room for it.
+    fn look_at_shared_memory(&mut self) {
+        let was_much = self.shared_memory.peak_bytes() > 0;
+        self.shared_memory.step(&self.tree);
+        let bytes = self.shared_memory.peak_bytes();
+        if bytes > 0 && !was_much && self.follow.is_none() {
+            self.notices.warn(&format!(
+                "the program has {} of shared memory, which is not managed: that comes on top of the \
+                 budget",
+                size::display(bytes)
+            ));
+        }
+    }
+
     /// Does what is due; gives the time until something is due again.
     fn step(&mut self) -> Duration {
         let follow_pause = self.follow();
+        self.look_at_shared_memory();
         let control = &self.session.control;
         if self.phase == Phase::Watching {
             match self.watch.look(&mut self.tree) {

@@ -1,4 +1,4 @@
-//! The processes of a run, and how much anonymous memory they hold together.
+//! The processes of a run, and how much anonymous and shared memory they hold together.
 //!
 //! All descendants of the supervisor belong: as their subreaper (prctl(2)) it keeps
 //! also those whose parent has ended. Sources: proc(5), `statm`, `task/TID/children`,
@@ -91,6 +91,18 @@ impl Tree {
         own.map(|(pid, _)| proportional_bytes_of(pid)).sum()
     }
 
+    /// Bytes of shared memory in all mappings of all processes together.
+    pub(crate) fn shared_bytes_mapped(&self) -> u64 {
+        let of = |pid| of_proc(pid, "status", "RssShmem:").unwrap_or(0);
+        self.parents.keys().copied().map(of).sum()
+    }
+
+    /// The same with every page counted once; the kernel walks all page tables for it.
+    pub(crate) fn shared_bytes(&self) -> u64 {
+        let own = self.processes().filter(|(pid, parent)| !self.borrows(*pid, *parent));
+        own.filter_map(|(pid, _)| of_proc(pid, "smaps_rollup", "Pss_Shmem:")).sum()
+    }
+
     /// Whether a shared page can have been counted more than once.
     pub(crate) fn has_several(&self) -> bool {
         self.parents.len() > 1
@@ -165,12 +177,16 @@ fn of_statm(statm: &str) -> Option<u64> {
 
 /// The process's part of every page it has; its anonymous bytes where the kernel does not tell.
 fn proportional_bytes_of(pid: pid_t) -> u64 {
-    let rollup = read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
-    rollup.and_then(|text| of_rollup(&text)).unwrap_or_else(|| anonymous_bytes_of(pid))
+    of_proc(pid, "smaps_rollup", "Pss_Anon:").unwrap_or_else(|| anonymous_bytes_of(pid))
 }
 
-fn of_rollup(rollup: &str) -> Option<u64> {
-    let value = rollup.lines().find_map(|line| line.strip_prefix("Pss_Anon:"))?;
+/// The bytes that a file of a process says after `key`.
+fn of_proc(pid: pid_t, file: &str, key: &str) -> Option<u64> {
+    read_to_string(format!("/proc/{pid}/{file}")).ok().and_then(|text| of_text(&text, key))
+}
+
+fn of_text(text: &str, key: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
     value.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -185,8 +201,8 @@ mod tests {
         assert_eq!(of_statm("1000 100 300 5 0 9 0\n"), Some(0));
         assert_eq!(of_statm(""), None);
         let rollup = "7f-8f ---p 0 00:00 0 [rollup]\nRss: 900 kB\nPss_Anon:   300 kB\n";
-        assert_eq!(of_rollup(rollup), Some(300 << 10));
-        assert_eq!(of_rollup("Rss: 900 kB\n"), None);
+        assert_eq!(of_text(rollup, "Pss_Anon:"), Some(300 << 10));
+        assert_eq!(of_text("Rss: 900 kB\n", "Pss_Anon:"), None);
     }
 
     #[test]
