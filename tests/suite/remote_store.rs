@@ -224,10 +224,16 @@ fn run(address: &str, more: &[&str], words: &[String]) -> (Outcome, Option<Stats
 
 /// Runs the job; its output has to be that of the free run, and pages have gone to the server.
 fn compare(server: &Server, words: &[String]) -> Stats {
+    compare_with(server, "default", words)
+}
+
+/// The same with a design.
+fn compare_with(server: &Server, design: &str, words: &[String]) -> Stats {
     let words_free: Vec<_> = words[1..].iter().collect();
     let free = Job::new(&words[0]).arguments(words_free).free().expect_success();
     // However long a busy machine keeps the server from answering.
-    let (outcome, stats) = run(&server.address(), &["--store-timeout", "600"], words);
+    let more = ["--store-timeout", "600", "--design", design];
+    let (outcome, stats) = run(&server.address(), &more, words);
     assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
     assert!(outcome.stdout == free.stdout, "{}", outcome.report());
     let stats = stats.expect("statistics");
@@ -426,6 +432,14 @@ fn parent_and_child_share_what_is_on_the_server() {
     let Some(server) = Server::start(Listens::Socket, &[]) else { return };
     let program = victims::build("inherit", &[]).display().to_string();
     compare(&server, &[program, victims::seed()]);
+}
+
+/// A write that one of several processes with the same memory has begun is settled by another.
+#[test]
+fn processes_that_share_their_memory_share_its_writes() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let program = victims::build("kills", &[]).display().to_string();
+    compare_with(&server, "hp", &[program, victims::seed()]);
 }
 
 #[test]

@@ -3,18 +3,23 @@
 //! Source: [`zpager_wire::Requests`]. A write goes on while the program does; a read waits for the
 //! server as long as the run's patience allows, since the page is lost otherwise.
 //!
+//! Invariant: a write is of the process whose memory this is, whichever of those that share it begins
+//! it, and whichever comes to ask how it ended.
+//!
 //! Bad for: programs that wait for many pages one after the other, each of which takes the network's
 //! time to come.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use zpager_store::{Blocks, CLUSTER_BYTES, Errno};
 use zpager_sys::file::Fd;
 use zpager_sys::process;
 use zpager_wire::{Remote, Requests, Ticket};
 
-/// The write of this process that goes on, by its number.
-static WRITE: AtomicU32 = AtomicU32::new(0);
+/// The write that goes on, by its ticket's number.
+static WRITE: AtomicU64 = AtomicU64::new(0);
+/// The process whose memory this is.
+static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// The clusters of a server.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +42,7 @@ impl RemoteMemory {
         // Left by the program that this process was before.
         let pid = process::pid();
         requests.free_all_of(|owner| owner == pid);
+        OWNER.store(pid, Relaxed);
         Ok(RemoteMemory { requests })
     }
 
@@ -48,6 +54,12 @@ impl RemoteMemory {
     /// In a forked child: no write goes on.
     pub(crate) fn become_copy() {
         WRITE.store(0, Relaxed);
+        Self::pass_on(process::pid());
+    }
+
+    /// This memory is `pid`'s from now on.
+    pub(crate) fn pass_on(pid: i32) {
+        OWNER.store(pid, Relaxed);
     }
 
     /// Reads as [`Blocks::read_at`] for one who has another copy.
@@ -60,19 +72,19 @@ impl RemoteMemory {
 impl Blocks for RemoteMemory {
     unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
         let (cluster, _) = place(offset_bytes);
-        let ticket = errno(self.requests.begin_write(process::pid(), cluster, data))?;
+        let ticket = errno(self.requests.begin_write(OWNER.load(Relaxed), cluster, data))?;
         WRITE.store(ticket.raw(), Relaxed);
         Ok(true)
     }
     fn settle(&self) -> Result<(), Errno> {
         match Ticket::from_raw(WRITE.swap(0, Relaxed)) {
-            Some(ticket) => errno(self.requests.settle(process::pid(), ticket)),
+            Some(ticket) => errno(self.requests.settle(ticket)),
             None => Ok(()),
         }
     }
     fn is_writing(&self) -> bool {
         let ticket = Ticket::from_raw(WRITE.load(Relaxed));
-        ticket.is_some_and(|ticket| !self.requests.has_ended(process::pid(), ticket))
+        ticket.is_some_and(|ticket| !self.requests.has_ended(ticket))
     }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         // SAFETY: the data are copied before the call returns.

@@ -166,6 +166,7 @@ impl Process {
             return false;
         }
         self.pid = pid;
+        OneStore::pass_on(pid);
         self.slot.is_lent.fetch_sub(1, Relaxed);
         true
     }

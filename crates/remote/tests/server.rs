@@ -144,7 +144,7 @@ impl Drop for SetAtEnd<'_> {
 }
 
 fn write(requests: &Requests<'_>, cluster: u32, data: &[u8]) -> Result<(), Errno> {
-    requests.settle(PID, requests.begin_write(PID, cluster, data)?)
+    requests.settle(requests.begin_write(PID, cluster, data)?)
 }
 
 fn read(requests: &Requests<'_>, cluster: u32, bytes: usize) -> Result<Vec<u8>, Errno> {
@@ -319,7 +319,7 @@ fn what_was_discarded_is_not_read_while_the_writer_waits() {
         assert_eq!(read(&requests, 5, 4096).err(), Some(Errno(61)));
         let mut go_on = redis::cmd("CLIENT");
         go_on.arg("UNPAUSE").query::<()>(&mut redis.connect()).expect("writers go on");
-        requests.settle(PID, ticket).expect("written");
+        requests.settle(ticket).expect("written");
         assert!(read(&requests, 6, 4096).as_deref() == Ok(&content(6, 4096)[..]));
     });
     eventually("nothing is left", || redis.keys().is_empty());

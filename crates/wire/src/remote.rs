@@ -23,6 +23,8 @@
 //!   DONE -> FREE             the agent has taken the outcome
 //!   FREE                     the agent has given the write up
 //! ```
+//! Slot and ticket of a write are of one owner, and whoever shares the owner's memory may ask how it
+//! ended; a read is of the process that waits for it.
 //! Invariants: each change is one atomic step on such a word, which also guards what it belongs to:
 //! only who has a slot in its present state touches its data. Nobody waits for anybody longer than
 //! [`Remote`]'s patience, but for a helper that is working. What a process that was killed leaves
@@ -202,21 +204,24 @@ impl Remote {
 /// A write that goes on, or whose outcome was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
+    owner: i32,
     number: u32,
     slot: u32,
 }
 
 impl Ticket {
     /// A number to keep it by, not 0.
-    pub const fn raw(self) -> u32 {
-        1 + self.number * SLOTS as u32 + self.slot
+    pub const fn raw(self) -> u64 {
+        (self.owner.cast_unsigned() as u64) << 32
+            | (1 + self.number * SLOTS as u32 + self.slot) as u64
     }
 
     /// The one whose number was kept; `None` for 0.
-    pub const fn from_raw(raw: u32) -> Option<Ticket> {
-        match raw.checked_sub(1) {
+    pub const fn from_raw(raw: u64) -> Option<Ticket> {
+        let owner = ((raw >> 32) as u32).cast_signed();
+        match (raw as u32).checked_sub(1) {
             Some(raw) if (raw as usize) < MAX_PROCESSES * SLOTS => {
-                Some(Ticket { number: raw / SLOTS as u32, slot: raw % SLOTS as u32 })
+                Some(Ticket { owner, number: raw / SLOTS as u32, slot: raw % SLOTS as u32 })
             }
             _ => None,
         }
@@ -282,43 +287,46 @@ impl<'a> Requests<'a> {
     /// # Errors
     /// `EHOSTDOWN` while the server does not answer, `ETIMEDOUT` when no slot became free; nothing
     /// goes on.
-    pub fn begin_write(&self, pid: i32, cluster: u32, data: &[u8]) -> Result<Ticket, Errno> {
+    pub fn begin_write(&self, owner: i32, cluster: u32, data: &[u8]) -> Result<Ticket, Errno> {
         let is_up = || self.is_up(Kind::Write);
-        let slot = self.claim(pid, cluster, 0, data.len(), self.deadline_ns(), is_up)?;
-        let Some(number) = self.claim_ticket(pid) else {
+        let slot = self.claim(owner, cluster, 0, data.len(), self.deadline_ns(), is_up)?;
+        let Some(number) = self.claim_ticket(owner) else {
             self.remote.slots[slot].word.store(FREE, Release);
             return Err(EAGAIN);
         };
         // SAFETY: the slot is this caller's, and as long as a cluster, which `claim` has compared.
         unsafe { self.data_of(slot).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         self.remote.slots[slot].ticket.store(number, Relaxed);
-        self.post(slot, pid, Kind::Write);
-        Ok(Ticket { number, slot: slot as u32 })
+        self.post(slot, owner, Kind::Write);
+        Ok(Ticket { owner, number, slot: slot as u32 })
     }
 
-    /// Waits for the end of a write that `pid` has begun.
+    /// Waits for the end of a write.
     ///
     /// # Errors
-    /// Why it is not known to be kept: the server's refusal, or `ETIMEDOUT`.
-    pub fn settle(&self, pid: i32, ticket: Ticket) -> Result<(), Errno> {
+    /// Why it is not known to be kept: the server's refusal, `ETIMEDOUT`, or `EHOSTDOWN` where the
+    /// owner is gone and its ticket was freed.
+    pub fn settle(&self, ticket: Ticket) -> Result<(), Errno> {
+        let owner = ticket.owner;
         let slot = &self.remote.slots[ticket.slot as usize];
         let Outcome { word, error } = &self.remote.tickets[ticket.number as usize];
-        let waited = self.wait(
-            word,
-            word_of(pid, DONE),
-            self.deadline_ns(),
-            || true,
-            || withdraw(slot, pid),
-        );
+        let [claimed, done] = [CLAIMED, DONE].map(|state| word_of(owner, state));
+        let is_there = || [claimed, done].contains(&word.load(Acquire));
+        let waited = self.wait(word, done, self.deadline_ns(), is_there, || {
+            !is_there() || withdraw(slot, owner)
+        });
         let outcome = waited.and_then(|()| outcome_of(error));
-        word.store(FREE, Release);
+        // One of these, unless it is another's by now.
+        for state in [claimed, done] {
+            let _ = word.compare_exchange(state, FREE, Release, Relaxed);
+        }
         outcome
     }
 
-    /// Whether a write that `pid` has begun has ended, so that [`Requests::settle`] does not wait.
-    pub fn has_ended(&self, pid: i32, ticket: Ticket) -> bool {
+    /// Whether a write has ended, so that [`Requests::settle`] does not wait.
+    pub fn has_ended(&self, ticket: Ticket) -> bool {
         let Outcome { word, .. } = &self.remote.tickets[ticket.number as usize];
-        word.load(Acquire) == word_of(pid, DONE)
+        word.load(Acquire) != word_of(ticket.owner, CLAIMED)
     }
 
     /// Reads what `cluster` holds from `start` on; zeros behind its end.

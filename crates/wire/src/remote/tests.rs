@@ -117,7 +117,7 @@ fn with_helper<R>(
 
 fn write(requests: &Requests<'_>, pid: i32, cluster: u32, data: &[u8]) -> Result<(), Errno> {
     let ticket = requests.begin_write(pid, cluster, data)?;
-    requests.settle(pid, Ticket::from_raw(ticket.raw()).expect("its number"))
+    requests.settle(Ticket::from_raw(ticket.raw()).expect("its number"))
 }
 
 proptest! {
@@ -264,7 +264,7 @@ fn without_an_answer_nobody_waits_longer_than_told() {
     requests.set_up(Kind::Write, false);
     assert_eq!(requests.begin_write(2, 0, &out), Err(EHOSTDOWN));
     requests.close();
-    assert!(tickets.iter().all(|&ticket| requests.settle(1, ticket) == Err(EHOSTDOWN)));
+    assert!(tickets.iter().all(|&ticket| requests.settle(ticket) == Err(EHOSTDOWN)));
     assert_eq!(requests.read(2, 0, 0, &mut out), Err(EHOSTDOWN));
     assert!(!requests.wait_until_up(u64::MAX));
 }
@@ -320,6 +320,31 @@ fn what_the_dead_have_left_is_freed_and_nothing_else() {
     assert!(held.contains(&word_of(7, CLAIMED)) && held.contains(&word_of(8, DONE)));
 }
 
+/// The owner is gone, and the helper has freed what it left.
+#[test]
+fn a_ticket_that_was_freed_is_not_waited_for_and_stays_the_next_ones() {
+    let whole = Whole::new(4, 30 * SECOND_NS);
+    let requests = whole.requests();
+    let end_all = || {
+        while let Some(taken) = requests.take(Kind::Write) {
+            requests.finish(taken, Ok(()));
+        }
+    };
+    let data = vec![1; PAGE_BYTES];
+    let ticket = requests.begin_write(7, 0, &data).expect("begun");
+    assert!(!requests.has_ended(ticket));
+    end_all();
+    requests.free_all_of(|pid| pid == 7);
+    assert!(requests.has_ended(ticket));
+    let next = requests.begin_write(7 + MAX_PROCESSES as i32, 1, &data).expect("begun");
+    assert_eq!(next.number, ticket.number);
+    let began = futex::now_ns();
+    assert_eq!(requests.settle(ticket), Err(EHOSTDOWN));
+    assert!(futex::now_ns() - began < SECOND_NS);
+    end_all();
+    assert_eq!(requests.settle(next), Ok(()));
+}
+
 /// How its last write ended a process asks late, or never.
 #[test]
 fn writes_whose_end_nobody_asks_for_hold_no_slot() {
@@ -336,7 +361,7 @@ fn writes_whose_end_nobody_asks_for_hold_no_slot() {
                 .collect();
             for (pid, ticket) in tickets {
                 let mut found = vec![0; CLUSTER_BYTES];
-                assert_eq!(requests.settle(pid, ticket), Ok(()));
+                assert_eq!(requests.settle(ticket), Ok(()));
                 assert_eq!(requests.read(pid, pid as u32, 0, &mut found), Ok(()));
                 assert!(found == data(pid));
             }
