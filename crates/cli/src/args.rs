@@ -66,7 +66,8 @@ enum Command {
 #[command(override_usage = "zpager run [OPTIONS] -- PROGRAM [ARGS]...")]
 pub(crate) struct RunArguments {
     /// Physical memory for the program and all that it starts, such as 256M or 1.5G; `auto` takes
-    /// the cgroup's limit or what the machine has free, less a reserve
+    /// the cgroup's limit or what the machine has free, less a reserve, and gives way where
+    /// others take more
     #[arg(long, value_name = "SIZE|auto", default_value = "auto", allow_hyphen_values = true)]
     pub(crate) memory: String,
 

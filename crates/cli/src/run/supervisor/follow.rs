@@ -87,6 +87,11 @@ impl Follow {
         self.lowest_bytes
     }
 
+    /// Whether it is time to look.
+    pub(crate) fn is_due(&self) -> bool {
+        Instant::now() >= self.due
+    }
+
     /// Moves the budget, if it is time to. `unmanaged_bytes` tells what the run has of it that no agent
     /// counts yet. Gives the time until the next look.
     pub(crate) fn step(
@@ -100,8 +105,11 @@ impl Follow {
         }
         let began = processor_time();
         let Some(room_bytes) = room_bytes(&self.groups) else { return MAX_INTERVAL };
-        let managed_bytes = control.usage.total_bytes() + self.ending.look(control, now);
-        let held_bytes = managed_bytes + unmanaged_bytes();
+        // A program can write over what agents count: the budget stays within its limits then.
+        let held_bytes =
+            [control.usage.total_bytes(), self.ending.look(control, now), unmanaged_bytes()]
+                .into_iter()
+                .fold(0, u64::saturating_add);
         let before_bytes = control.budget_bytes.load(Relaxed);
         let budget_bytes = self.limits.budget_bytes(before_bytes, held_bytes, room_bytes);
         control.budget_bytes.store(budget_bytes, Relaxed);
@@ -119,15 +127,15 @@ impl Ending {
     /// What those had that have ended a moment ago.
     fn look(&mut self, control: &Control, now: Instant) -> u64 {
         let of = |slot: &ProcessSlot| {
-            let own_bytes = slot.resident_bytes.load(Relaxed) + slot.pool_bytes.load(Relaxed);
-            (slot.pid.load(Relaxed), own_bytes)
+            let resident_bytes = slot.resident_bytes.load(Relaxed);
+            (slot.pid.load(Relaxed), resident_bytes.saturating_add(slot.pool_bytes.load(Relaxed)))
         };
         let has_bytes = control.processes.in_use().map(of).collect();
         let had_bytes = std::mem::replace(&mut self.had_bytes, has_bytes);
         let gone = had_bytes.into_iter().filter(|(pid, _)| !self.had_bytes.contains_key(pid));
         self.ended.extend(gone.map(|(_, bytes)| (now, bytes)));
         self.ended.retain(|(since, _)| now - *since < FREEING);
-        self.ended.iter().map(|(_, bytes)| bytes).sum()
+        self.ended.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
     }
 }
 
@@ -135,7 +143,7 @@ impl Limits {
     /// The budget of a run that holds `held_bytes` of it, where `room_bytes` may be had besides.
     fn budget_bytes(self, before_bytes: u64, held_bytes: u64, room_bytes: u64) -> u64 {
         let Limits { start_bytes, spare_bytes } = self;
-        let fits_bytes = (held_bytes + room_bytes).saturating_sub(spare_bytes);
+        let fits_bytes = held_bytes.saturating_add(room_bytes).saturating_sub(spare_bytes);
         let least_bytes = MIN_BUDGET_BYTES.max(start_bytes / LEAST_PART).min(start_bytes);
         let bytes = fits_bytes.clamp(least_bytes, start_bytes);
         match bytes.checked_sub(before_bytes) {

@@ -146,10 +146,11 @@ impl<'a> Supervisor<'a> {
     ) -> Exit {
         let mut due = Instant::now();
         loop {
-            if Instant::now() >= due {
+            let (follow_pause, is_over) = self.follow();
+            if is_over || Instant::now() >= due {
                 due = Instant::now() + self.step();
             }
-            let pause = beside().unwrap_or(Duration::MAX);
+            let pause = beside().unwrap_or(Duration::MAX).min(follow_pause);
             let pause = pause.min(due.saturating_duration_since(Instant::now()));
             match signals.wait(pause) {
                 Some(info) if signals::tells_of_execution(&info) => {
@@ -165,16 +166,20 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Moves a budget that follows what there is; gives the time until it is to be looked at again.
-    fn follow(&mut self) -> Duration {
-        let Some(follow) = &mut self.follow else { return Duration::MAX };
+    /// Moves a budget that follows what there is; gives the time until it is to be looked at again, and
+    /// whether the run was seen to have more than what it has become.
+    fn follow(&mut self) -> (Duration, bool) {
+        let Some(follow) = &mut self.follow else { return (Duration::MAX, false) };
         let control = &self.session.control;
+        let is_due = follow.is_due();
         let pause = follow.step(control, || match self.phase {
             Phase::Watching => self.watch.sum_bytes(),
             Phase::Entering | Phase::FromStart => self.entries.pending_bytes(),
         });
-        self.watch.set_budget(control.budget_bytes.load(Relaxed));
-        pause
+        let budget_bytes = control.budget_bytes.load(Relaxed);
+        self.watch.set_budget(budget_bytes);
+        let is_less = budget_bytes < control.settings.budget_bytes;
+        (pause, is_due && is_less && control.room_bytes() <= 0)
     }
 
     /// Tells of shared memory once it is much, where the budget does not make room for it.
@@ -193,12 +198,11 @@ impl<'a> Supervisor<'a> {
 
     /// Does what is due; gives the time until something is due again.
     fn step(&mut self) -> Duration {
-        let follow_pause = self.follow();
         self.look_at_shared_memory();
         let control = &self.session.control;
         if self.phase == Phase::Watching {
             match self.watch.look(&mut self.tree) {
-                Look::Far(pause) => return pause.min(follow_pause),
+                Look::Far(pause) => return pause,
                 Look::Near => {
                     control.pressure.store(1, Relaxed);
                     self.phase = Phase::Entering;
@@ -210,7 +214,7 @@ impl<'a> Supervisor<'a> {
             Phase::Entering | Phase::FromStart => self.entries.step(&mut self.tree, control),
             Phase::Watching => None,
         };
-        let pause = self.shares.step(control, &control.tables()).min(follow_pause);
+        let pause = self.shares.step(control, &control.tables());
         if let Some(stores) = &self.session.stores {
             control.processes.free_left(|process, is_lent| stores.give_back(process, is_lent));
         }
