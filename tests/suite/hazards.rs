@@ -234,10 +234,14 @@ mod designs {
     use super::*;
 
     fn check_all(design: &str) {
-        for victim in ["shared", "readwrite", "readers"] {
-            let setup = Setup::of_mib(24).start(Start::FirstInstruction);
-            check(victims::job(victim), setup.design(design));
+        let setup = || Setup::of_mib(24).design(design);
+        for victim in ["shared", "readwrite"] {
+            check(victims::job(victim), setup().start(Start::FirstInstruction));
         }
+        // It forks, and a pool of a fixed size is each process's own: two may exceed the budget.
+        let has_fixed_pool = ["cervera", "hp"].contains(&design);
+        let start = if has_fixed_pool { Start::Pressure } else { Start::FirstInstruction };
+        check(victims::job("readers"), setup().start(start));
     }
 
     #[test]
