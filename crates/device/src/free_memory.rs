@@ -19,6 +19,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use zpager_sys::process::value_bytes;
+
 const PAGE_BYTES: u64 = 4096;
 const ZONES_PATH: &str = "/proc/zoneinfo";
 const MEMORY_PATH: &str = "/proc/meminfo";
@@ -111,13 +113,6 @@ fn zone_kept_pages(zone: &str) -> Option<u64> {
 /// Values of /proc/meminfo together.
 fn sum_bytes(meminfo: &str, names: &[&str]) -> u64 {
     names.iter().filter_map(|name| value_bytes(meminfo, name)).sum()
-}
-
-/// A value of /proc/meminfo.
-pub(crate) fn value_bytes(meminfo: &str, name: &str) -> Option<u64> {
-    let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib << 10)
 }
 
 /// Of /proc/vmstat.

@@ -21,6 +21,7 @@ use rustix::mm::{MlockAllFlags, mlockall};
 use zpager_cache::Store;
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Cipher, Clusters, Seal, Stores, row_bytes};
+use zpager_sys::process::value_bytes;
 
 use crate::activation::{Passed, tell_ready};
 use crate::clean::CleanCache;
@@ -28,7 +29,6 @@ use crate::connections::Connections;
 use crate::control::{Command, Reply, answer_client};
 use crate::device::{Device, Setup};
 use crate::disk::DiskFile;
-use crate::free_memory::value_bytes;
 use crate::nbd::{Export, serve_client};
 use crate::sockets::{Directory, Listener, control_path};
 use crate::space::Arena;

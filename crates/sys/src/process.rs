@@ -177,6 +177,13 @@ impl Confinement {
     }
 }
 
+/// A value in kB of `status`, `smaps_rollup` or `/proc/meminfo` (proc(5)), in bytes. `name` is all that
+/// stands before it.
+pub fn value_bytes(text: &str, name: &str) -> Option<u64> {
+    let value = field(text.as_bytes(), name.as_bytes()).trim();
+    value.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// RAM that nobody has, in bytes.
 pub fn free_memory_bytes() -> u64 {
     const FREE: usize = 5;
@@ -278,6 +285,15 @@ mod tests {
     extern crate std;
     use super::*;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn values_in_kb_are_read() {
+        let text = "MemTotal:  9000 kB\nMemFree:   100 kB\nHugePages_Total:  7\nBad: 1x kB\n";
+        assert_eq!(value_bytes(text, "MemFree:"), Some(100 << 10));
+        for name in ["Free:", "HugePages_Total:", "Bad:"] {
+            assert_eq!(value_bytes(text, name), None, "{name}");
+        }
+    }
 
     #[test]
     fn a_status_says_what_confines_a_process() {

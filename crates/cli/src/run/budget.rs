@@ -9,6 +9,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use zpager_sys::process::value_bytes;
+
 use super::cgroup::{Groups, Room};
 use super::config::{Memory, check_budget};
 use crate::failure::{Failure, OrFail};
@@ -92,9 +94,7 @@ pub(crate) fn room_bytes(groups: &Groups) -> Option<u64> {
 
 /// `MemAvailable` of `/proc/meminfo`.
 fn machine_available_bytes(meminfo: &str) -> Option<u64> {
-    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
+    value_bytes(meminfo, "MemAvailable:")
 }
 
 #[cfg(test)]

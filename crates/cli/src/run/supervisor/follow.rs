@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use libc::pid_t;
 use zpager_wire::{Control, ProcessSlot};
 
-use super::watch::processor_time;
+use super::pace::Pace;
 use crate::run::budget::{Budget, room_bytes};
 use crate::run::cgroup::Groups;
 use crate::run::config::MIN_BUDGET_BYTES;
@@ -28,9 +28,6 @@ const GROWTH_BYTES_PER_SECOND: u64 = 2 << 30;
 /// Bounds of the time between two looks.
 const MIN_INTERVAL: Duration = Duration::from_millis(5);
 const MAX_INTERVAL: Duration = Duration::from_millis(250);
-
-/// A look may take this part of the time until the next: a hundredth of one processor.
-const COST_FACTOR: u32 = 99;
 
 /// The part of the budget that stays whatever there is, so that the program goes on; not less than the
 /// agent needs.
@@ -50,7 +47,7 @@ pub(crate) struct Follow {
     ending: Ending,
     /// The lowest that the budget was while anything was managed.
     lowest_bytes: u64,
-    due: Instant,
+    pace: Pace,
 }
 
 /// What processes had that have ended lately.
@@ -78,7 +75,7 @@ impl Follow {
             limits,
             ending: Ending::default(),
             lowest_bytes: budget.bytes,
-            due: Instant::now(),
+            pace: Pace::due(),
         })
     }
 
@@ -87,39 +84,38 @@ impl Follow {
         self.lowest_bytes
     }
 
-    /// Whether it is time to look.
-    pub(crate) fn is_due(&self) -> bool {
-        Instant::now() >= self.due
+    /// The time until the next look.
+    pub(crate) fn pause(&self) -> Duration {
+        self.pace.pause()
     }
 
-    /// Moves the budget, if it is time to. `unmanaged_bytes` tells what the run has of it that no agent
-    /// counts yet. Gives the time until the next look.
-    pub(crate) fn step(
-        &mut self,
-        control: &Control,
-        unmanaged_bytes: impl Fn() -> u64,
-    ) -> Duration {
-        let now = Instant::now();
-        if now < self.due {
-            return self.due - now;
+    /// Moves the budget, if it is time to look; whether it was. `unmanaged_bytes` tells what the run has
+    /// of it that no agent counts yet.
+    pub(crate) fn step(&mut self, control: &Control, unmanaged_bytes: impl Fn() -> u64) -> bool {
+        let Some(began) = self.pace.begin() else { return false };
+        let room_bytes = room_bytes(&self.groups);
+        if let Some(room_bytes) = room_bytes {
+            self.fit(control, unmanaged_bytes(), room_bytes);
         }
-        let began = processor_time();
-        let Some(room_bytes) = room_bytes(&self.groups) else { return MAX_INTERVAL };
+        let interval =
+            room_bytes.map_or(MAX_INTERVAL, |room_bytes| self.limits.interval(room_bytes));
+        self.pace.end(began, interval);
+        true
+    }
+
+    /// Moves the budget to what fits.
+    fn fit(&mut self, control: &Control, unmanaged_bytes: u64, room_bytes: u64) {
+        let ending_bytes = self.ending.look(control, Instant::now());
         // A program can write over what agents count: the budget stays within its limits then.
-        let held_bytes =
-            [control.usage.total_bytes(), self.ending.look(control, now), unmanaged_bytes()]
-                .into_iter()
-                .fold(0, u64::saturating_add);
+        let held_bytes = [control.usage.total_bytes(), ending_bytes, unmanaged_bytes]
+            .into_iter()
+            .fold(0, u64::saturating_add);
         let before_bytes = control.budget_bytes.load(Relaxed);
         let budget_bytes = self.limits.budget_bytes(before_bytes, held_bytes, room_bytes);
         control.budget_bytes.store(budget_bytes, Relaxed);
         if control.processes.count() > 0 {
             self.lowest_bytes = self.lowest_bytes.min(budget_bytes);
         }
-        let cost = processor_time().saturating_sub(began);
-        let pause = self.limits.interval(room_bytes).max(cost * COST_FACTOR);
-        self.due = now + pause;
-        pause
     }
 }
 

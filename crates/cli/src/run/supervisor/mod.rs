@@ -10,6 +10,7 @@
 mod entries;
 mod events;
 mod follow;
+mod pace;
 mod shared;
 mod shares;
 pub(crate) mod signals;
@@ -38,7 +39,7 @@ use entries::{Entries, Scope};
 use events::Told;
 use follow::Follow;
 use shared::SharedMemory;
-use shares::Shares;
+use shares::{Shares, is_over_less};
 use signals::Signals;
 use tree::Tree;
 use watch::{Look, Watch};
@@ -166,20 +167,17 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Moves a budget that follows what there is; gives the time until it is to be looked at again, and
-    /// whether the run was seen to have more than what it has become.
+    /// Moves a budget that follows what there is; gives the time until that is to be looked at again, and
+    /// whether the run was seen to have more than what the budget has become.
     fn follow(&mut self) -> (Duration, bool) {
         let Some(follow) = &mut self.follow else { return (Duration::MAX, false) };
         let control = &self.session.control;
-        let is_due = follow.is_due();
-        let pause = follow.step(control, || match self.phase {
+        let has_looked = follow.step(control, || match self.phase {
             Phase::Watching => self.watch.sum_bytes(),
             Phase::Entering | Phase::FromStart => self.entries.pending_bytes(),
         });
-        let budget_bytes = control.budget_bytes.load(Relaxed);
-        self.watch.set_budget(budget_bytes);
-        let is_less = budget_bytes < control.settings.budget_bytes;
-        (pause, is_due && is_less && control.room_bytes() <= 0)
+        self.watch.set_budget(control.budget_bytes.load(Relaxed));
+        (follow.pause(), has_looked && is_over_less(control))
     }
 
     /// Tells of shared memory once it is much, where the budget does not make room for it.

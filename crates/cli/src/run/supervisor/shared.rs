@@ -5,10 +5,10 @@
 //! is asked only where the former has come to a quarter of the budget, and again when it has grown by
 //! an eighth.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::pace::Pace;
 use super::tree::Tree;
-use super::watch::processor_time;
 
 /// Shared memory is much from this part of the budget on.
 const MUCH_PART: u64 = 4;
@@ -16,9 +16,8 @@ const MUCH_PART: u64 = 4;
 /// It is summed up again when it has grown by this part.
 const GROWTH_PART: u64 = 8;
 
-/// The least time between two looks, and which part of the time until the next one may take.
+/// The least time between two looks.
 const INTERVAL: Duration = Duration::from_millis(250);
-const COST_FACTOR: u32 = 99;
 
 /// What was seen of it.
 #[derive(Debug)]
@@ -28,14 +27,14 @@ pub(crate) struct SharedMemory {
     much_bytes: u64,
     /// The highest sum of pages that was much.
     peak_bytes: u64,
-    due: Instant,
+    pace: Pace,
 }
 
 impl SharedMemory {
     /// Beside a budget.
     pub(crate) fn beside(budget_bytes: u64) -> Self {
         let much_bytes = budget_bytes / MUCH_PART;
-        SharedMemory { due_bytes: much_bytes, much_bytes, peak_bytes: 0, due: Instant::now() }
+        SharedMemory { due_bytes: much_bytes, much_bytes, peak_bytes: 0, pace: Pace::due() }
     }
 
     /// The highest sum that was much; 0 where it never was.
@@ -45,14 +44,9 @@ impl SharedMemory {
 
     /// Looks at the processes as they were last found, if it is time to.
     pub(crate) fn step(&mut self, tree: &Tree) {
-        let now = Instant::now();
-        if now < self.due {
-            return;
-        }
-        let began = processor_time();
+        let Some(began) = self.pace.begin() else { return };
         self.judge(tree.shared_bytes_mapped(), || tree.shared_bytes());
-        let cost = processor_time().saturating_sub(began);
-        self.due = now + INTERVAL.max(cost * COST_FACTOR);
+        self.pace.end(began, INTERVAL);
     }
 
     fn judge(&mut self, mapped_bytes: u64, sum_bytes: impl Fn() -> u64) {

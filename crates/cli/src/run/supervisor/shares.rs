@@ -39,10 +39,8 @@ impl Shares {
             }
         }
         let starving = self.note_starving(control);
-        let is_full = control.room_bytes() <= 0;
-        let is_less = control.budget_bytes.load(Relaxed) < control.settings.budget_bytes;
-        if is_full
-            && (is_less || !starving.is_empty())
+        let wants_room = is_full(control) && !starving.is_empty();
+        if (wants_room || is_over_less(control))
             && let Some(slot) = richest(control, &starving)
         {
             ask(slot);
@@ -63,6 +61,15 @@ impl Shares {
         self.starved = counts;
         starving
     }
+}
+
+fn is_full(control: &Control) -> bool {
+    control.room_bytes() <= 0
+}
+
+/// Whether the run has all of a budget that has become less, or more.
+pub(crate) fn is_over_less(control: &Control) -> bool {
+    control.budget_bytes.load(Relaxed) < control.settings.budget_bytes && is_full(control)
 }
 
 /// The process with the most resident bytes of those that do not starve themselves and have not

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::read_to_string;
 
 use libc::pid_t;
+use zpager_sys::process::value_bytes;
 
 use crate::run::enter::share_memory;
 
@@ -182,12 +183,7 @@ fn proportional_bytes_of(pid: pid_t) -> u64 {
 
 /// The bytes that a file of a process says after `key`.
 fn of_proc(pid: pid_t, file: &str, key: &str) -> Option<u64> {
-    read_to_string(format!("/proc/{pid}/{file}")).ok().and_then(|text| of_text(&text, key))
-}
-
-fn of_text(text: &str, key: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
-    value.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    read_to_string(format!("/proc/{pid}/{file}")).ok().and_then(|text| value_bytes(&text, key))
 }
 
 #[cfg(test)]
@@ -201,8 +197,8 @@ mod tests {
         assert_eq!(of_statm("1000 100 300 5 0 9 0\n"), Some(0));
         assert_eq!(of_statm(""), None);
         let rollup = "7f-8f ---p 0 00:00 0 [rollup]\nRss: 900 kB\nPss_Anon:   300 kB\n";
-        assert_eq!(of_text(rollup, "Pss_Anon:"), Some(300 << 10));
-        assert_eq!(of_text("Rss: 900 kB\n", "Pss_Anon:"), None);
+        assert_eq!(value_bytes(rollup, "Pss_Anon:"), Some(300 << 10));
+        assert_eq!(value_bytes("Rss: 900 kB\n", "Pss_Anon:"), None);
     }
 
     #[test]
