@@ -284,3 +284,23 @@ fn robust_in_clean_pages() {
     let setup = Setup::of_mib(20).start(Start::FirstInstruction);
     check(victims::job("robust"), setup.set("default.split=84%"));
 }
+
+/// Processes that fill memory at once stand still until the last of them is taken over: those that go on
+/// before would use up the rest of the budget meanwhile.
+#[test]
+fn several_that_fill_at_once() {
+    const SCRIPT: &str = r#"
+pids=
+for each in 1 2 3 4 5 6 7 8; do
+    "$0" "$1" 60 words 1 > output.$each &
+    pids="$pids $!"
+done
+for pid in $pids; do
+    wait "$pid" || exit 1
+done
+cat output.*
+"#;
+    let victim = victims::build("field", &[]);
+    let job = Job::new("/bin/sh").arguments(["-c", SCRIPT]).argument(victim);
+    check(job.argument(victims::seed()), Setup::of_mib(400).start(Start::Pressure));
+}

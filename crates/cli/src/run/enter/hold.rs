@@ -1,6 +1,7 @@
 //! All threads of a process, stopped at once.
 //!
-//! Threads are seized and interrupted until a listing brings no new one. A thread
+//! Threads are seized and interrupted until a listing brings no new one; those of several
+//! processes before any of them is waited for, so that none goes on at the others' expense. A thread
 //! that cannot stop, such as one that waits in vfork(2) for its child, makes the
 //! attempt fail after a bounded time: the others go on at once, the one that is
 //! still running stays seized and is let go as soon as it stops.
@@ -74,31 +75,6 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Stops every thread of `pid`.
-    ///
-    /// # Errors
-    /// [`Trouble::Lost`] when a thread does not stop in time; the process goes on as if nothing
-    /// had happened, and another attempt may succeed. Otherwise what the system refused.
-    pub(crate) fn stop(pid: pid_t, stragglers: &mut Stragglers) -> Result<Self, Trouble> {
-        let mut stopping = Stopping {
-            pid,
-            running: BTreeMap::new(),
-            asleep: BTreeMap::new(),
-            stopped: BTreeMap::new(),
-        };
-        let all_stopped = stopping.stop_all(stragglers);
-        stragglers.pids.append(&mut stopping.running);
-        match all_stopped.and_then(|()| stopping.read_all()) {
-            Ok(threads) => Ok(Hold { pid, threads }),
-            Err(trouble) => {
-                for (tid, report) in stopping.stopped {
-                    let_go(pid, tid, report);
-                }
-                Err(trouble)
-            }
-        }
-    }
-
     /// Lets every thread go on.
     pub(crate) fn release(self) {
         for thread in self.threads {
@@ -108,8 +84,9 @@ impl Hold {
 }
 
 /// A process on its way to standing still.
-struct Stopping {
+pub(crate) struct Stopping {
     pid: pid_t,
+    began: Instant,
     /// Seized and asked to stop; the value is the process id.
     running: BTreeMap<pid_t, pid_t>,
     /// Those of them that were found asleep, and when first without having been awake since.
@@ -119,15 +96,47 @@ struct Stopping {
 }
 
 impl Stopping {
+    /// Asks the threads of `pid` to stop.
+    pub(crate) fn begin(pid: pid_t, stragglers: &mut Stragglers) -> Self {
+        let mut stopping = Stopping {
+            pid,
+            began: Instant::now(),
+            running: BTreeMap::new(),
+            asleep: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+        };
+        // What the system refuses now it refuses again when they are waited for.
+        let _ = stopping.seize_new(stragglers);
+        stopping
+    }
+
+    /// Waits until every thread has stopped.
+    ///
+    /// # Errors
+    /// [`Trouble::Lost`] when a thread does not stop in time; the process goes on as if nothing
+    /// had happened, and another attempt may succeed. Otherwise what the system refused.
+    pub(crate) fn finish(mut self, stragglers: &mut Stragglers) -> Result<Hold, Trouble> {
+        let all_stopped = self.stop_all(stragglers);
+        stragglers.pids.append(&mut self.running);
+        match all_stopped.and_then(|()| self.read_all()) {
+            Ok(threads) => Ok(Hold { pid: self.pid, threads }),
+            Err(trouble) => {
+                for (tid, report) in self.stopped {
+                    let_go(self.pid, tid, report);
+                }
+                Err(trouble)
+            }
+        }
+    }
+
     fn stop_all(&mut self, stragglers: &mut Stragglers) -> Result<(), Trouble> {
-        let began = Instant::now();
         loop {
             let found_new = self.seize_new(stragglers)?;
             self.collect();
             if !found_new && self.running.is_empty() {
                 return if self.stopped.is_empty() { Err(Trouble::Gone) } else { Ok(()) };
             }
-            if self.takes_too_long(began.elapsed()) {
+            if self.takes_too_long(self.began.elapsed()) {
                 return Err(Trouble::Lost);
             }
             if !self.running.is_empty() {

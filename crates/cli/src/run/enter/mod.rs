@@ -4,8 +4,10 @@
 //!
 //! A process is stopped as a whole, the agent's entry ([`zpager_wire::Entry`]) is
 //! called in each of its threads, and all go on where they were. Sources: ptrace(2),
-//! signal(7). Bad for programs with thousands of threads: all stand still while they
-//! are entered one after the other.
+//! signal(7). Several processes stand still together until the last of them is entered: one that
+//! went on before could fill what the memory of the others, which is not counted yet, has taken.
+//! Bad for programs with thousands of threads: all stand still while they are entered one after
+//! the other.
 
 mod hold;
 mod layout;
@@ -31,7 +33,7 @@ use super::linkage::Linkage;
 use super::session::own_path;
 use super::supervisor::children_of;
 use crate::failure::{Failure, OrFail};
-use hold::{Hold, Stragglers};
+use hold::{Hold, Stopping, Stragglers};
 use layout::Layout;
 use place::Given;
 use ptrace::Report;
@@ -103,31 +105,45 @@ impl Entrance {
         })
     }
 
-    /// Whether a process is confined by more than this one.
-    pub(crate) fn is_sandboxed(&self, pid: pid_t) -> bool {
-        let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
-        Confinement::of(&status).exceeds(self.own)
+    /// Enters processes; gives what became of each, in no order.
+    pub(crate) fn enter(&mut self, pids: &[pid_t]) -> Vec<(pid_t, Outcome)> {
+        let stopping: Vec<_> = pids.iter().map(|pid| (*pid, self.begin_to_stop(*pid))).collect();
+        let (mut holds, mut outcomes) = (Vec::new(), Vec::new());
+        for (pid, begun) in stopping {
+            match begun.and_then(|one| one.finish(&mut self.stragglers).map_err(outcome_of)) {
+                Ok(hold) => holds.push((pid, hold)),
+                Err(outcome) => outcomes.push((pid, outcome)),
+            }
+        }
+        for (pid, hold) in &mut holds {
+            let entered = self.enter_held(*pid, hold);
+            outcomes.push((
+                *pid,
+                entered.map_or_else(|outcome| outcome, |children| Outcome::Entered { children }),
+            ));
+        }
+        holds.into_iter().for_each(|(_, hold)| hold.release());
+        outcomes
     }
 
-    /// Enters a process.
-    pub(crate) fn enter(&mut self, pid: pid_t) -> Outcome {
-        // A process without the agent that is not to be given it is not even stopped.
-        match maps_of(pid) {
-            Ok(maps) if base_of(&maps, self.agent_inode).is_some() => {}
-            Ok(maps) if self.may_be_given(pid, &maps) => {}
-            Ok(_) => return Outcome::NoAgent,
-            Err(trouble) => return outcome_of(trouble),
+    /// Asks a process to stand still, if it can be entered.
+    fn begin_to_stop(&mut self, pid: pid_t) -> Result<Stopping, Outcome> {
+        if self.is_sandboxed(pid) {
+            return Err(Outcome::Sandboxed);
+        } else if !is_permitted() {
+            return Err(Outcome::Impossible(libc::EPERM));
         }
-        let mut hold = match Hold::stop(pid, &mut self.stragglers) {
-            Ok(hold) => hold,
-            Err(trouble) => return outcome_of(trouble),
-        };
-        let entered = self.enter_held(pid, &mut hold);
-        hold.release();
-        match entered {
-            Ok(children) => Outcome::Entered { children },
-            Err(outcome) => outcome,
+        let maps = maps_of(pid).map_err(outcome_of)?;
+        if base_of(&maps, self.agent_inode).is_none() && !self.may_be_given(pid, &maps) {
+            return Err(Outcome::NoAgent);
         }
+        Ok(Stopping::begin(pid, &mut self.stragglers))
+    }
+
+    /// Whether a process is confined by more than this one.
+    fn is_sandboxed(&self, pid: pid_t) -> bool {
+        let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+        Confinement::of(&status).exceeds(self.own)
     }
 
     /// Enters a process that stands still; gives the children that it has made so far.

@@ -10,8 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::hold::{Hold, Stragglers};
-use super::thread::{StoppedThread, Trouble};
+use super::thread::StoppedThread;
 use super::*;
 
 /// How many threads sleep or compute in the victim's mode `threads`, besides the first.
@@ -35,6 +34,11 @@ fn victim_file() -> &'static PathBuf {
         std::fs::rename(&fresh, &file).expect("renamed");
         file
     })
+}
+
+/// Stops every thread of a process.
+fn stop(pid: pid_t, stragglers: &mut Stragglers) -> Result<Hold, Trouble> {
+    Stopping::begin(pid, stragglers).finish(stragglers)
 }
 
 /// A running victim.
@@ -72,7 +76,7 @@ impl Victim {
 
     /// Stops it, enters all its threads and lets it go on.
     fn enter(&self) -> Result<(), Outcome> {
-        let hold = Hold::stop(self.pid(), &mut Stragglers::default());
+        let hold = stop(self.pid(), &mut Stragglers::default());
         let mut hold = hold.unwrap_or_else(|trouble| panic!("stopped: {trouble:?}"));
         let entered = enter_all(&mut hold, self.entry);
         hold.release();
@@ -123,7 +127,7 @@ fn a_refusal_leaves_the_program_as_it_was() {
 fn how_a_process_ended_while_it_was_entered_is_left_for_its_parent() {
     for mode in ["signal", "threads"] {
         let mut victim = Victim::start(mode, 0);
-        let mut hold = Hold::stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
+        let mut hold = stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
         let others: Vec<pid_t> = hold.threads[1..].iter().map(StoppedThread::tid).collect();
         // There is no entry, and it dies of that.
         assert_eq!(enter_all(&mut hold, 0), Err(Outcome::Gone), "{mode}");
@@ -143,7 +147,7 @@ fn a_signal_that_comes_meanwhile_is_delivered_once() {
     let victim = Victim::start("signal", 0);
     // It has to be in its read before it is stopped.
     std::thread::sleep(Duration::from_millis(50));
-    let mut hold = Hold::stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
+    let mut hold = stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
     // SAFETY: a signal to the victim.
     unsafe { libc::kill(victim.pid(), libc::SIGUSR1) };
     assert_eq!(enter_all(&mut hold, victim.entry), Ok(()));
@@ -183,7 +187,7 @@ fn in_vfork() -> Victim {
 fn a_parent_in_vfork_is_left_alone_and_entered_later() {
     let mut victim = in_vfork();
     let mut stragglers = Stragglers::default();
-    assert!(matches!(Hold::stop(victim.pid(), &mut stragglers), Err(Trouble::Lost)));
+    assert!(matches!(stop(victim.pid(), &mut stragglers), Err(Trouble::Lost)));
     assert!(!stragglers.is_empty());
     victim.say("child\n");
     while !stragglers.is_empty() {
@@ -202,9 +206,9 @@ fn a_parent_in_vfork_is_left_alone_and_entered_later() {
 fn a_straggler_can_be_held_by_the_next_attempt() {
     let mut victim = in_vfork();
     let mut stragglers = Stragglers::default();
-    assert!(matches!(Hold::stop(victim.pid(), &mut stragglers), Err(Trouble::Lost)));
+    assert!(matches!(stop(victim.pid(), &mut stragglers), Err(Trouble::Lost)));
     victim.say("child\n");
-    let hold = (0..100).find_map(|_| Hold::stop(victim.pid(), &mut stragglers).ok());
+    let hold = (0..100).find_map(|_| stop(victim.pid(), &mut stragglers).ok());
     let mut hold = hold.expect("stopped once its child is gone");
     assert!(stragglers.is_empty());
     assert_eq!(enter_all(&mut hold, victim.entry), Ok(()));
@@ -258,7 +262,7 @@ fn a_process_that_is_gone_is_told_from_one_that_cannot_be_held() {
     let mut child = Command::new("/bin/true").spawn().expect("a child");
     let pid = child.id().cast_signed();
     child.wait().expect("its end");
-    let stopped = Hold::stop(pid, &mut Stragglers::default());
+    let stopped = stop(pid, &mut Stragglers::default());
     assert!(matches!(stopped, Err(Trouble::Gone)));
 }
 

@@ -94,9 +94,10 @@ impl Entries {
         }
         self.find_executing(tree, control);
         self.drop_managed(tree, control);
+        let due = self.due(tree, control);
         let mut progress = false;
-        for pid in self.due(tree, control) {
-            progress |= self.attempt(pid, tree, control);
+        for (pid, outcome) in self.entrance.enter(&due) {
+            progress |= self.settle(pid, outcome, control);
         }
         if self.candidates.is_empty() && !self.entrance.has_stragglers() {
             self.retry = MIN_RETRY;
@@ -154,19 +155,12 @@ impl Entries {
             }
             true
         });
+        due.retain(|pid| !tree.is_shared(*pid));
         due
     }
 
-    /// Tries to enter one process; whether that settled it.
-    fn attempt(&mut self, pid: pid_t, tree: &Tree, control: &Control) -> bool {
-        if tree.is_shared(pid) {
-            return false;
-        }
-        let outcome = match self.entrance.is_sandboxed(pid) {
-            true => Outcome::Sandboxed,
-            false if !enter::is_permitted() => Outcome::Impossible(libc::EPERM),
-            false => self.entrance.enter(pid),
-        };
+    /// Notes what became of an attempt to enter a process; whether that settled it.
+    fn settle(&mut self, pid: pid_t, outcome: Outcome, control: &Control) -> bool {
         match outcome {
             Outcome::Later => return false,
             Outcome::NoAgent if self.candidates[&pid].since.elapsed() < PATIENCE => return false,
