@@ -130,22 +130,6 @@ fn a_set_uid_program_is_refused() {
     }
 }
 
-/// It may not open what zpager has, so it runs as it is; that must not go unnoticed.
-#[test]
-fn a_program_that_is_begun_as_another_user_is_told() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can begin a program as another user");
-        return;
-    }
-    let playground = Playground::new();
-    for how in ["setpriv --reuid=65534 --clear-groups", "runuser -u nobody --"] {
-        let output = playground.zpager(&format!("run --memory 24M -- {how} /bin/true"));
-        let message = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{how}: {message}");
-        assert!(message.contains("which the same user has to start"), "{how}: {message}");
-    }
-}
-
 #[test]
 fn help_and_version_are_shown() {
     let playground = Playground::new();

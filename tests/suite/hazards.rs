@@ -132,6 +132,8 @@ hazards! {
     sparse "sparse" 24;
     rlimits "rlimits" 20;
     privileges "privileges" 20;
+    // In the third and fourth way it is managed before it gives them up.
+    privileges_given_up_early "privileges" 20 "early";
 }
 
 /// Programs that no dynamic loader prepares: the supervisor puts the agent into them, right after they
@@ -186,6 +188,64 @@ mod whole {
         coroutines "coroutines" 16, Static;
         limits "limits" 20, Static;
         rlimits "rlimits" 20, Static;
+    }
+}
+
+/// Programs whose loader does not bring the agent: they may not open it, or nothing tells of it. The
+/// supervisor gives it to them, and what it holds to those that may not open that either.
+mod agentless {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// What it begins executes, forks and executes on, as it is.
+    const SCRIPT: &str = r#"cd "$0" && "./$1" "$2" && exec "./$1" "$2""#;
+
+    fn check_all(how: &str) {
+        if how != "env -i" && !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can begin a program as another user");
+            return;
+        }
+        // Those of the build and of the job are nobody else's.
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("its mode");
+        for victim in ["messages", "threads", "forks", "signals"] {
+            let program = victims::build(victim, &[]);
+            fs::copy(program, folder.path().join(victim)).expect("copied");
+            let mut words = how.split_whitespace();
+            let job = Job::new(words.next().expect("a program")).arguments(words);
+            let job = job.arguments(["sh", "-c", SCRIPT]).argument(folder.path());
+            let job = job.arguments([victim, &victims::seed()]);
+            let free = job.free();
+            assert_eq!(free.ending, Ending::Exited(0), "free: {}", free.report());
+            for start in [Start::FirstInstruction, Start::Pressure] {
+                let managed = job.managed(&Setup::of_mib(24).start(start));
+                managed.expect_like(&free);
+                let is_told = managed.outcome.stderr.contains("not managed");
+                let report = managed.outcome.report();
+                assert!(managed.stats.is_pressed() && !is_told, "{report}{:?}", managed.stats);
+            }
+        }
+    }
+
+    #[test]
+    fn without_variables() {
+        check_all("env -i");
+    }
+
+    #[test]
+    fn without_capabilities() {
+        check_all("setpriv --bounding-set=-all --inh-caps=-all --no-new-privs");
+    }
+
+    #[test]
+    fn of_another_user() {
+        check_all("setpriv --reuid=65534 --regid=65534 --clear-groups");
+    }
+
+    #[test]
+    fn in_a_user_namespace() {
+        check_all("unshare --user --map-root-user");
     }
 }
 

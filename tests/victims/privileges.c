@@ -2,6 +2,7 @@
  * A server that locks itself in under pressure: it changes its root and gives up
  * its user where it may, forbids others to look into it, and goes on with
  * threads, forks and execs. Everything that the pager needs it must hold by then.
+ * With the argument `early` it gives up its user before it needs any memory.
  */
 #include "victim.h"
 #include <sys/prctl.h>
@@ -36,8 +37,14 @@ static void turn_over(uint64_t *tag) {
     CHECK_CHILD(child);
 }
 
+static void leave_user(void) {
+    CHECK(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+}
+
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
+    if (argc > 2 && geteuid() == 0)
+        leave_user();
     big = pages_map(BIG_PAGES);
     pages_fill(big, BIG_PAGES, tag);
     turn_over(&tag);
@@ -46,7 +53,7 @@ int main(int argc, char **argv) {
     if (geteuid() == 0) {
         CHECK(mkdir("jail", 0755) == 0 && chroot("jail") == 0 && chdir("/") == 0);
         turn_over(&tag);
-        CHECK(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+        leave_user();
     }
     turn_over(&tag);
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);

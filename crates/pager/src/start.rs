@@ -7,7 +7,7 @@
 
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Engine, Store};
 use zpager_policy::{Design, Faster, SLOTS, Sample, Sampler, StoreCodec};
@@ -21,8 +21,8 @@ use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
 use zpager_wire::{
-    CONTROL_VARIABLE, Control, Entry, EventKind, Lifting, ProcessSlot, STORES_MAX, ServerSettings,
-    Settings, StoreKey, StoreSettings, Tables,
+    CONTROL_VARIABLE, Control, Entry, EventKind, Lifting, Passed, ProcessSlot, STORES_MAX,
+    ServerSettings, Settings, StoreKey, StoreSettings, Tables,
 };
 
 use crate::account::{Published, count};
@@ -84,6 +84,8 @@ static mut IMAGE: Image = Image { start: 0, end: 0 };
 static mut CONTROL: Option<&'static Control> = None;
 /// Where the control block was found, with a zero byte behind it.
 static mut CONTROL_PATH: [u8; PATH_BYTES] = [0; PATH_BYTES];
+/// The supervisor's descriptors that it has passed to this process, while it enters it.
+static PASSED: AtomicPtr<Passed> = AtomicPtr::new(ptr::null_mut());
 
 /// # Safety
 /// After [`load`], which alone writes it.
@@ -106,7 +108,8 @@ pub(crate) fn control_path() -> [u8; PATH_BYTES] {
 pub unsafe fn load(image: Image) {
     let mut path = [0; PATH_BYTES];
     let named = read_variable(CONTROL_VARIABLE.as_bytes(), &mut path);
-    let Some(control) = named.and_then(|()| map_control(&path).ok()) else { return };
+    let file = named.and_then(|()| Fd::open(&path, nr::O_RDWR).ok());
+    let Some(control) = file.and_then(|file| map_control(file).ok()) else { return };
     // SAFETY: the caller's promise.
     unsafe { attach(image, control, path) };
     let pid = process::pid();
@@ -140,7 +143,7 @@ fn thread_pointer() -> usize {
 fn load_entered(image: Image, supervisor: i32, fd: i32) -> Result<(), Errno> {
     let mut path = [0; PATH_BYTES];
     descriptor_path(supervisor, fd, &mut path);
-    let control = map_control(&path)?;
+    let control = map_control(open_descriptor(supervisor, fd, nr::O_RDWR)?)?;
     // SAFETY: the supervisor says where it has put this code, and nobody has entered it before.
     unsafe { attach(image, control, path) };
     retire_before(control, process::pid());
@@ -169,9 +172,8 @@ fn retire_before(control: &'static Control, pid: i32) {
     });
 }
 
-/// Maps the run's control block, with its tables.
-fn map_control(path: &[u8; PATH_BYTES]) -> Result<&'static Control, Errno> {
-    let file = Fd::open(path, nr::O_RDWR)?;
+/// Maps the run's control block, with its tables, and closes its file.
+fn map_control(file: Fd) -> Result<&'static Control, Errno> {
     let bytes = file.length_bytes().unwrap_or(0);
     let base = file.map_shared(bytes.max(size_of::<Control>()));
     file.close();
@@ -227,10 +229,15 @@ pub(crate) extern "C" fn entered(
     stack_pointer: usize,
     thread_pointer: usize,
     mask: Mask,
+    passed: *mut Passed,
 ) -> isize {
+    PASSED.store(passed, Relaxed);
     let outcome = match what {
         what if what == Entry::Process as u64 => {
-            manage_process(tid, stack_pointer, thread_pointer, mask)
+            let outcome = manage_process(tid, stack_pointer, thread_pointer, mask);
+            // SAFETY: it is the supervisor's, for this entry.
+            unsafe { leave_passed() };
+            outcome
         }
         what if what == Entry::Thread as u64 => {
             let mut place = Process::lock(STARTER);
@@ -248,6 +255,19 @@ pub(crate) extern "C" fn entered(
         Ok(()) => 0,
         Err(error) => error.as_result(),
     }
+}
+
+/// Closes what the supervisor has passed to this process, and gives back the page that says so.
+///
+/// # Safety
+/// There is nothing, or nobody uses it any more.
+unsafe fn leave_passed() {
+    let passed = PASSED.swap(ptr::null_mut(), Relaxed);
+    // SAFETY: the caller's promise.
+    let Some(table) = (unsafe { passed.as_ref() }) else { return };
+    table.pairs().for_each(|pair| Fd(pair.own).close());
+    // SAFETY: the table is alone in its page.
+    let _ = unsafe { checked(nr::__NR_munmap, [passed as usize, PAGE_BYTES]) };
 }
 
 /// Opens a userfaultfd where programs seldom look.
@@ -496,8 +516,13 @@ unsafe fn open_references(
     Some(References::new(words))
 }
 
-/// Opens `/proc/PID/fd/FD`.
+/// Opens `/proc/PID/fd/FD`, or what the supervisor has passed for it.
 pub(crate) fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno> {
+    // SAFETY: the supervisor has put it there for as long as it enters this process.
+    let passed = unsafe { PASSED.load(Relaxed).as_ref() };
+    if let Some(own) = passed.and_then(|passed| passed.own(fd)) {
+        return limits::with_descriptors(|_| Fd(own).duplicate(0));
+    }
     let mut path = [0u8; PATH_BYTES];
     let length = descriptor_path(pid, fd, &mut path);
     Fd::open(&path[..=length], flags)

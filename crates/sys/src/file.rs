@@ -36,18 +36,21 @@ impl Fd {
         let _ = unsafe { checked(nr::__NR_close, [self.0 as usize]) };
     }
 
+    /// A second descriptor of the same, close-on-exec, of a number of at least `least`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn duplicate(self, least: usize) -> Result<Fd, Errno> {
+        let duplicate = nr::F_DUPFD_CLOEXEC as usize;
+        // SAFETY: a duplicate of an own descriptor.
+        let fd = unsafe { checked(nr::__NR_fcntl, [self.0 as usize, duplicate, least]) }?;
+        Ok(Fd(fd as i32))
+    }
+
     /// Moves the descriptor to a number of at least `least`, where programs seldom look.
     #[must_use]
     pub fn moved_up(self, least: usize) -> Fd {
-        let duplicate = nr::F_DUPFD_CLOEXEC as usize;
-        // SAFETY: a duplicate of an own descriptor.
-        match unsafe { checked(nr::__NR_fcntl, [self.0 as usize, duplicate, least]) } {
-            Ok(fd) => {
-                self.close();
-                Fd(fd as i32)
-            }
-            Err(_) => self,
-        }
+        self.duplicate(least).inspect(|_| self.close()).unwrap_or(self)
     }
 
     /// Reads up to `buffer.len()` bytes at the file's position.

@@ -16,12 +16,14 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 mod counters;
 mod frames;
+mod passed;
 mod processes;
 mod remote;
 mod ring;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, Frames, Holds, Left, Tables};
+pub use passed::{PASSED_MAX, Pair, Passed};
 pub use processes::{ASKED, MAX_PROCESSES, ProcessSlot, Processes, Request, UNANSWERED, UNASKED};
 pub use remote::{Kind, Remote, RemoteCounts, Requests, Taken, Ticket};
 pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
@@ -30,7 +32,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -57,7 +59,7 @@ pub const EXECUTES: usize = GIVE_BACK + 3;
 ///
 /// Registers at the entry: `rdi` this number, `rsi` the thread's id, `rdx` its
 /// stack pointer, `rcx` its fs base, `r8` its signal mask before the entry; those
-/// of [`Entry::Load`] are its own. The
+/// of [`Entry::Load`] are its own. `r9` is where a table of [`Passed`] descriptors is, or 0. The
 /// entry moves to a stack of the agent's own, so all threads of the process must
 /// be stopped and one entered at a time. It ends with `int3` and in `rax` 0 or a
 /// negative error number; the supervisor then restores every register.

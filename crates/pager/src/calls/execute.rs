@@ -30,7 +30,6 @@ use crate::stubs;
 use crate::threads::Thread;
 
 const E2BIG: Errno = Errno(7);
-const EACCES: Errno = Errno(13);
 const ROOT: u32 = 0;
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// Most variables of an environment that can be completed.
@@ -111,20 +110,16 @@ impl Process {
 
     /// Whether the next program can open the agent. Without the supervisor the loader would only
     /// complain. One that this process begins as another user, or in a user namespace of its own, may
-    /// not open what the supervisor has: the user is told. What another user may do now with the
-    /// rights of root it may not any more then.
-    fn is_open_to_next(&self, agent: &[u8]) -> bool {
+    /// not open what the supervisor has, and is given it by the supervisor. What another user may do
+    /// now with the rights of root it may not any more then.
+    fn is_open_to_next(agent: &[u8]) -> bool {
         let owner = Fd::open(agent, nr::O_RDONLY).and_then(|agent| {
             let owner = agent.owner();
             agent.close();
             owner
         });
         let user = process::user();
-        let is_open = owner.is_ok_and(|owner| user == ROOT || user == owner);
-        if !is_open && (owner.is_ok() || owner == Err(EACCES)) {
-            self.note(EventKind::NotManaged, EACCES.0 as u64, 0);
-        }
-        is_open
+        owner.is_ok_and(|owner| user == ROOT || user == owner)
     }
 
     /// The list of variables with those that are missing; `None` where it is right as it is.
@@ -133,7 +128,7 @@ impl Process {
         let settings = &self.control.settings;
         let bytes = descriptor_path(settings.supervisor_pid, settings.agent_fd, &mut agent);
         let seen = self.look_at(thread, variables, &agent[..bytes])?;
-        if seen.has_other_control || !self.is_open_to_next(&agent[..=bytes]) {
+        if seen.has_other_control || !Self::is_open_to_next(&agent[..=bytes]) {
             return None;
         }
         if seen.has_agent && seen.has_control {

@@ -1,6 +1,7 @@
 //! Entering running programs: the agent that lies in their image is made to manage
-//! them, between two of their instructions. A statically linked program, into which no
-//! loader has brought the agent, is given it before ([`place`]).
+//! them, between two of their instructions. A program into which no loader has brought the agent
+//! is given it before ([`place`]), and one that may not open what the supervisor holds is passed
+//! that ([`pass`]).
 //!
 //! A process is stopped as a whole, the agent's entry ([`zpager_wire::Entry`]) is
 //! called in each of its threads, and all go on where they were. Sources: ptrace(2),
@@ -9,8 +10,10 @@
 //! Bad for programs with thousands of threads: all stand still while they are entered one after
 //! the other.
 
+mod caller;
 mod hold;
 mod layout;
+mod pass;
 mod place;
 mod ptrace;
 mod restart;
@@ -20,7 +23,7 @@ mod thread;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -28,13 +31,16 @@ use libc::{c_int, pid_t};
 use zpager_sys::process::Confinement;
 use zpager_wire::{CONTROL_VARIABLE, Entry};
 
+use super::control::SharedControl;
 use super::image;
 use super::linkage::Linkage;
 use super::session::own_path;
 use super::supervisor::children_of;
 use crate::failure::{Failure, OrFail};
+use caller::Caller;
 use hold::{Hold, Stopping, Stragglers};
 use layout::Layout;
+use pass::Handed;
 use place::Given;
 use ptrace::Report;
 use thread::Trouble;
@@ -59,7 +65,8 @@ pub(crate) enum Outcome {
     Later,
     /// It is gone.
     Gone,
-    /// The agent is not in its image, for now or for ever, and nobody but a loader may bring it.
+    /// The agent is not in its image, for now or for ever, and is not to be brought by anybody but a
+    /// loader.
     NoAgent,
     /// It is confined so that it cannot be managed.
     Sandboxed,
@@ -74,10 +81,13 @@ pub(crate) enum Outcome {
 pub(crate) struct Entrance {
     /// The agent's file, by which it is found in a process's mappings.
     agent_inode: u64,
+    agent_fd: RawFd,
     agent_path: String,
     layout: Layout,
     control_fd: RawFd,
     control_path: String,
+    /// Everything that a process opens of this one.
+    descriptors: Vec<RawFd>,
     /// What this process is confined by.
     own: Confinement,
     stragglers: Stragglers,
@@ -89,17 +99,20 @@ impl Entrance {
     ///
     /// # Errors
     /// The agent's file cannot be examined, or is not what can be put into a process.
-    pub(crate) fn new(agent: &OwnedFd, control: &impl AsFd) -> Result<Self, Failure> {
+    pub(crate) fn new(agent: &OwnedFd, control: &SharedControl) -> Result<Self, Failure> {
         let found = rustix::fs::fstat(agent).or_fail("examining the agent's file")?;
         let layout = Layout::of(image::AGENT).map_err(|why| {
             Failure::own(format!("this build's agent cannot be put into programs: it has {why}"))
         })?;
+        let control_fd = control.as_fd().as_raw_fd();
         Ok(Entrance {
             agent_inode: found.st_ino,
+            agent_fd: agent.as_raw_fd(),
             agent_path: own_path(agent),
             layout,
-            control_fd: control.as_fd().as_raw_fd(),
+            control_fd,
             control_path: own_path(control),
+            descriptors: control.settings.descriptors().chain([control_fd]).collect(),
             own: Confinement::own(),
             stragglers: Stragglers::default(),
         })
@@ -116,11 +129,11 @@ impl Entrance {
             }
         }
         for (pid, hold) in &mut holds {
-            let entered = self.enter_held(*pid, hold);
-            outcomes.push((
-                *pid,
-                entered.map_or_else(|outcome| outcome, |children| Outcome::Entered { children }),
-            ));
+            let outcome = match self.enter_held(*pid, hold) {
+                Ok(()) => Outcome::Entered { children: children_of(*pid).unwrap_or_default() },
+                Err(outcome) => outcome,
+            };
+            outcomes.push((*pid, outcome));
         }
         holds.into_iter().for_each(|(_, hold)| hold.release());
         outcomes
@@ -140,33 +153,77 @@ impl Entrance {
         Ok(Stopping::begin(pid, &mut self.stragglers))
     }
 
+    /// Whether the agent is in the image of a process.
+    pub(crate) fn is_in(&self, pid: pid_t) -> bool {
+        maps_of(pid).is_ok_and(|maps| base_of(&maps, self.agent_inode).is_some())
+    }
+
     /// Whether a process is confined by more than this one.
     fn is_sandboxed(&self, pid: pid_t) -> bool {
         let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
         Confinement::of(&status).exceeds(self.own)
     }
 
-    /// Enters a process that stands still; gives the children that it has made so far.
-    fn enter_held(&self, pid: pid_t, hold: &mut Hold) -> Result<Vec<pid_t>, Outcome> {
+    /// Enters a process that stands still.
+    fn enter_held(&self, pid: pid_t, hold: &mut Hold) -> Result<(), Outcome> {
+        match self.enter_with(pid, hold, None) {
+            // By what it is it may not open what this process holds, or does not even see it.
+            Err(Outcome::Impossible(libc::EACCES | libc::ENOENT)) => {
+                let handed = self.with_caller(pid, hold, |caller| self.pass(pid, caller))?;
+                self.enter_with(pid, hold, Some(&handed))
+            }
+            entered => entered,
+        }
+    }
+
+    /// The same for one that has been passed what it may not open, which it gives back.
+    fn enter_with(
+        &self,
+        pid: pid_t,
+        hold: &mut Hold,
+        handed: Option<&Handed>,
+    ) -> Result<(), Outcome> {
+        let base = self.base_in(pid, hold, handed);
+        if let (Err(_), Some(handed)) = (&base, handed) {
+            self.with_caller(pid, hold, |caller| {
+                handed.take_back(caller);
+                Ok(())
+            })?;
+        }
+        enter_all(hold, base? + self.layout.entry, handed.map_or(0, Handed::table_address))
+    }
+
+    /// Where the agent is in a held process, which is given it if it has none.
+    fn base_in(
+        &self,
+        pid: pid_t,
+        hold: &mut Hold,
+        handed: Option<&Handed>,
+    ) -> Result<u64, Outcome> {
         let maps = maps_of(pid).map_err(outcome_of)?;
-        let base = match base_of(&maps, self.agent_inode) {
-            Some(_) if self.is_in_passage(pid, &maps, hold) => return Err(Outcome::Later),
-            Some(base) => base,
-            None => self.give(pid, &maps, hold)?,
-        };
-        enter_all(hold, base + self.layout.entry)?;
-        Ok(children_of(pid).unwrap_or_default())
+        let base = base_of(&maps, self.agent_inode);
+        // What it is can have changed until it stood still.
+        if base.is_none() && !self.may_be_given(pid, &maps) {
+            Err(Outcome::NoAgent)
+        } else if self.is_in_passage(pid, &maps, hold) {
+            Err(Outcome::Later)
+        } else {
+            base.map_or_else(|| self.give(pid, &maps, hold, handed), Ok)
+        }
     }
 
     /// Puts the agent into a held process that has none; gives where.
-    fn give(&self, pid: pid_t, maps: &str, hold: &mut Hold) -> Result<u64, Outcome> {
-        // What it is can have changed until it stood still.
-        if !self.may_be_given(pid, maps) {
-            return Err(Outcome::NoAgent);
-        }
+    fn give(
+        &self,
+        pid: pid_t,
+        maps: &str,
+        hold: &mut Hold,
+        handed: Option<&Handed>,
+    ) -> Result<u64, Outcome> {
         let thread = hold.threads.first_mut().expect("a hold has a thread");
-        let Entrance { layout, agent_path, control_fd, .. } = self;
-        let given = Given { layout, agent_path, control_fd: *control_fd };
+        let Entrance { layout, agent_fd, agent_path, control_fd, .. } = self;
+        let given =
+            Given { layout, agent_fd: *agent_fd, agent_path, control_fd: *control_fd, handed };
         place::place(pid, thread, maps, given).map_err(|trouble| match trouble {
             // Its code may be written over.
             Trouble::Lost => Outcome::Broken,
@@ -174,9 +231,41 @@ impl Entrance {
         })
     }
 
-    /// Whether a process without this agent is one that no loader gives it, and is of this run.
+    /// Passes a held process what it may not open.
+    fn pass(&self, pid: pid_t, caller: &mut Caller<'_>) -> Result<Handed, Trouble> {
+        let descriptors = self.descriptors.iter();
+        // SAFETY: the session has them open for longer than it has processes entered.
+        let descriptors =
+            descriptors.map(|descriptor| unsafe { BorrowedFd::borrow_raw(*descriptor) });
+        Handed::give(pid, caller, &descriptors.collect::<Vec<_>>())
+    }
+
+    /// Has a thread of a held process make system calls.
+    fn with_caller<R>(
+        &self,
+        pid: pid_t,
+        hold: &mut Hold,
+        work: impl FnOnce(&mut Caller<'_>) -> Result<R, Trouble>,
+    ) -> Result<R, Outcome> {
+        let maps = maps_of(pid).map_err(outcome_of)?;
+        let thread = hold.threads.first_mut().expect("a hold has a thread");
+        let mut caller = Caller::begin(pid, thread, &maps).map_err(outcome_of)?;
+        let outcome = work(&mut caller);
+        let ended = caller.end();
+        match (outcome, ended) {
+            // Its code may be written over.
+            (Err(Trouble::Lost), _) => Err(Outcome::Broken),
+            (Err(trouble), _) | (_, Err(trouble)) => Err(outcome_of(trouble)),
+            (Ok(result), Ok(())) => Ok(result),
+        }
+    }
+
+    /// Whether a process without this agent is to be given it, and is of this run: none that runs with
+    /// more privileges than who started it, whose loader does not bring it for that.
     fn may_be_given(&self, pid: pid_t, maps: &str) -> bool {
-        is_static(pid) && !has_any_agent(maps) && !self.is_of_another_run(pid)
+        matches!(linkage_of(pid), Linkage::Static | Linkage::Dynamic)
+            && !has_any_agent(maps)
+            && !self.is_of_another_run(pid)
     }
 
     /// Whether its environment names the control block of another run.
@@ -191,7 +280,7 @@ impl Entrance {
 
     /// Whether a held process is at a point where the agent must not be called: inside the agent,
     /// which may be about to manage the process by itself, or still in the hands of the dynamic
-    /// loader, which may not have relocated the agent yet.
+    /// loader, which may not have relocated the agent yet, or be about to bring it.
     fn is_in_passage(&self, pid: pid_t, maps: &str, hold: &Hold) -> bool {
         let inode_at = |address: u64| {
             let found = mappings(maps).find(|found| (found.start..found.end).contains(&address));
@@ -238,16 +327,16 @@ fn outcome_of(trouble: Trouble) -> Outcome {
     }
 }
 
-/// Calls the entry in every thread of a held process.
-fn enter_all(hold: &mut Hold, address: u64) -> Result<(), Outcome> {
+/// Calls the entry in every thread of a held process, with the table of what it was passed, or 0.
+fn enter_all(hold: &mut Hold, address: u64, passed: u64) -> Result<(), Outcome> {
     let (first, others) = hold.threads.split_first_mut().expect("a hold has a thread");
-    match first.enter(address, Entry::Process) {
+    match first.enter(address, Entry::Process, passed) {
         Ok(()) => {}
         Err(Trouble::Lost) => return Err(Outcome::Broken),
         Err(trouble) => return Err(outcome_of(trouble)),
     }
     for thread in others {
-        match thread.enter(address, Entry::Thread) {
+        match thread.enter(address, Entry::Thread, 0) {
             Ok(()) | Err(Trouble::Gone) => {}
             // The process is managed and this thread's system calls would meet absent pages.
             Err(_) => return Err(Outcome::Broken),
@@ -265,13 +354,23 @@ fn auxiliary(pid: pid_t, key: u64) -> Option<u64> {
     pairs.find(|pair| *pair as u64 == key).map(|pair| (pair >> 64) as u64)
 }
 
+/// How the program of a process is linked, for one that the agent can be put into: with more
+/// privileges than who started it has, it is [`Linkage::Foreign`].
+fn linkage_of(pid: pid_t) -> Linkage {
+    let program = File::open(format!("/proc/{pid}/exe"));
+    let linkage = program.map_or(Linkage::Foreign, |program| Linkage::of(&program));
+    let is_whole = auxiliary(pid, AT_BASE) == Some(0);
+    match linkage {
+        _ if auxiliary(pid, AT_SECURE) != Some(0) => Linkage::Foreign,
+        Linkage::Static if !is_whole => Linkage::Foreign,
+        linkage => linkage,
+    }
+}
+
 /// Whether a process runs a statically linked program, without privileges that who started it has
 /// not.
 pub(crate) fn is_static(pid: pid_t) -> bool {
-    let program = File::open(format!("/proc/{pid}/exe"));
-    program.is_ok_and(|program| Linkage::of(&program) == Linkage::Static)
-        && auxiliary(pid, AT_BASE) == Some(0)
-        && auxiliary(pid, AT_SECURE) == Some(0)
+    linkage_of(pid) == Linkage::Static
 }
 
 /// Whether a process has an agent, of this run or another one.

@@ -78,7 +78,7 @@ impl Victim {
     fn enter(&self) -> Result<(), Outcome> {
         let hold = stop(self.pid(), &mut Stragglers::default());
         let mut hold = hold.unwrap_or_else(|trouble| panic!("stopped: {trouble:?}"));
-        let entered = enter_all(&mut hold, self.entry);
+        let entered = enter_all(&mut hold, self.entry, 0);
         hold.release();
         entered
     }
@@ -130,7 +130,7 @@ fn how_a_process_ended_while_it_was_entered_is_left_for_its_parent() {
         let mut hold = stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
         let others: Vec<pid_t> = hold.threads[1..].iter().map(StoppedThread::tid).collect();
         // There is no entry, and it dies of that.
-        assert_eq!(enter_all(&mut hold, 0), Err(Outcome::Gone), "{mode}");
+        assert_eq!(enter_all(&mut hold, 0, 0), Err(Outcome::Gone), "{mode}");
         hold.release();
         for thread in others {
             // SAFETY: nobody else waits for the threads of this test's victim.
@@ -150,7 +150,7 @@ fn a_signal_that_comes_meanwhile_is_delivered_once() {
     let mut hold = stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
     // SAFETY: a signal to the victim.
     unsafe { libc::kill(victim.pid(), libc::SIGUSR1) };
-    assert_eq!(enter_all(&mut hold, victim.entry), Ok(()));
+    assert_eq!(enter_all(&mut hold, victim.entry, 0), Ok(()));
     hold.release();
     let text = victim.end();
     assert!(text.contains("handled 1") && text.contains("entries 1 0 wrong 0"), "{text}");
@@ -211,7 +211,7 @@ fn a_straggler_can_be_held_by_the_next_attempt() {
     let hold = (0..100).find_map(|_| stop(victim.pid(), &mut stragglers).ok());
     let mut hold = hold.expect("stopped once its child is gone");
     assert!(stragglers.is_empty());
-    assert_eq!(enter_all(&mut hold, victim.entry), Ok(()));
+    assert_eq!(enter_all(&mut hold, victim.entry, 0), Ok(()));
     hold.release();
     victim.say("end\n");
     let text = victim.end();
@@ -264,6 +264,77 @@ fn a_process_that_is_gone_is_told_from_one_that_cannot_be_held() {
     child.wait().expect("its end");
     let stopped = stop(pid, &mut Stragglers::default());
     assert!(matches!(stopped, Err(Trouble::Gone)));
+}
+
+/// The descriptors of a process, and what they are.
+fn descriptors_of(pid: pid_t) -> Vec<(u64, PathBuf)> {
+    let folder = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
+    let names = folder.map(|entry| entry.expect("an entry").path());
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse().ok();
+    let target = |path: &PathBuf| std::fs::read_link(path).expect("a link");
+    names.map(|path| (number(&path).expect("a number"), target(&path))).collect()
+}
+
+#[test]
+fn descriptors_are_passed_and_taken_back() {
+    let mut victim = Victim::start("threads", 0);
+    let pid = victim.pid();
+    let mut hold = stop(pid, &mut Stragglers::default()).expect("stopped");
+    let maps = maps_of(pid).expect("its mappings");
+    let mut caller = Caller::begin(pid, &mut hold.threads[0], &maps).expect("a caller");
+    let before = (descriptors_of(pid), maps_of(pid).expect("its mappings"));
+    let files = ["/dev/null", "/proc/self/exe", "/"].map(|path| File::open(path).expect("opened"));
+    let handed =
+        Handed::give(pid, &mut caller, &files.each_ref().map(AsFd::as_fd)).expect("passed");
+    let passed = descriptors_of(pid);
+    for file in &files {
+        let own = handed.own(file.as_raw_fd()).expect("in the table");
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        assert!(passed.contains(&(own, path.expect("a link"))), "{own} in {passed:?}");
+    }
+    assert_eq!(passed.len(), before.0.len() + files.len());
+    let table = caller.read::<24>(handed.table_address()).expect("the table");
+    let (words, _) = table.as_chunks::<4>();
+    let in_table = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word)));
+    let pairs = files.iter().flat_map(|file| {
+        let descriptor = file.as_raw_fd();
+        [u64::from(descriptor.cast_unsigned()), handed.own(descriptor).expect("in the table")]
+    });
+    assert!(in_table.eq(pairs));
+    handed.take_back(&mut caller);
+    assert_eq!((descriptors_of(pid), maps_of(pid).expect("its mappings")), before);
+    caller.end().expect("its code is put back");
+    hold.release();
+    victim.say("go\n");
+    assert_eq!(victim.end().lines().filter(|line| line.ends_with(" ok")).count(), WORKS);
+}
+
+#[test]
+fn a_process_without_room_for_descriptors_is_left_as_it_was() {
+    let mut victim = Victim::start("threads", 0);
+    let pid = victim.pid();
+    let mut hold = stop(pid, &mut Stragglers::default()).expect("stopped");
+    let maps = maps_of(pid).expect("its mappings");
+    let before = descriptors_of(pid);
+    let first_free = (0..).find(|number| before.iter().all(|(used, _)| used != number));
+    // For the sockets and one more.
+    let current = first_free.map(|free| free + 3);
+    let limit = rustix::process::Rlimit { current, maximum: current };
+    let set = rustix::process::prlimit(
+        rustix::process::Pid::from_raw(pid),
+        rustix::process::Resource::Nofile,
+        limit,
+    );
+    set.expect("its limit");
+    let mut caller = Caller::begin(pid, &mut hold.threads[0], &maps).expect("a caller");
+    let files = [(); 3].map(|()| File::open("/dev/null").expect("opened"));
+    let handed = Handed::give(pid, &mut caller, &files.each_ref().map(AsFd::as_fd));
+    assert!(matches!(handed, Err(Trouble::Refused(libc::EMFILE))), "{handed:?}");
+    assert_eq!(descriptors_of(pid), before);
+    caller.end().expect("its code is put back");
+    hold.release();
+    victim.say("go\n");
+    assert_eq!(victim.end().lines().filter(|line| line.ends_with(" ok")).count(), WORKS);
 }
 
 #[test]

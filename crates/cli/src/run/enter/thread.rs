@@ -111,18 +111,19 @@ impl StoppedThread {
         self.registers.rip
     }
 
-    /// Has the thread run the agent's entry at `address`. It stays stopped until its release.
+    /// Has the thread run the agent's entry at `address`, with a table of what its process was passed,
+    /// or 0. It stays stopped until its release.
     ///
     /// # Errors
     /// The agent refused or did not come back, or the thread is gone.
-    pub(crate) fn enter(&mut self, address: u64, entry: Entry) -> Result<(), Trouble> {
-        let own = [self.registers.rsp, self.registers.fs_base, self.mask];
+    pub(crate) fn enter(&mut self, address: u64, entry: Entry, passed: u64) -> Result<(), Trouble> {
+        let own = [self.registers.rsp, self.registers.fs_base, self.mask, passed];
         self.enter_with(address, entry, own)?;
         self.mask &= !AGENT_SIGNALS;
         Ok(())
     }
 
-    /// The same, with what [`Entry`]'s protocol has in `rdx`, `rcx` and `r8`.
+    /// The same, with what [`Entry`]'s protocol has in `rdx`, `rcx`, `r8` and `r9`.
     ///
     /// # Errors
     /// As [`Self::enter`].
@@ -130,7 +131,7 @@ impl StoppedThread {
         &mut self,
         address: u64,
         entry: Entry,
-        [third, fourth, fifth]: [u64; 3],
+        [third, fourth, fifth, sixth]: [u64; 4],
     ) -> Result<(), Trouble> {
         let answer = self.run_from(user_regs_struct {
             rip: address,
@@ -139,6 +140,7 @@ impl StoppedThread {
             rdx: third,
             rcx: fourth,
             r8: fifth,
+            r9: sixth,
             ..self.registers
         })?;
         match i32::try_from(answer.cast_signed()) {

@@ -5,9 +5,10 @@
 //! entered are the processes that were there before, and children that they made before they
 //! were entered themselves. Whatever holds no slot for a while is tried as well.
 //!
-//! A statically linked program does not manage itself, so each is entered as soon as it is seen,
-//! also where all others manage themselves from their start. A process of the run becomes one by
-//! execve(2), with the slot of the program that it was: it does not answer
+//! A program into which no loader brings the agent does not manage itself: a statically linked one, one
+//! of another user, who may not open it, one whose variables somebody cleared. It is given the agent
+//! and entered, also where all others manage themselves from their start. A process of the run becomes
+//! one by execve(2), with the slot of the program that it was: it does not answer
 //! ([`Request::answers`](zpager_wire::Request)) from just before that call on.
 //!
 //! Bad for many static programs that end within a few milliseconds: they are stopped for nothing.
@@ -23,8 +24,11 @@ use super::shares::is_gone;
 use super::tree::{Tree, anonymous_bytes_of};
 use crate::run::enter::{self, Entrance, Outcome};
 
-/// How long a process may be on its way to managing itself, or without the agent in its image.
+/// How long a process may be on its way to managing itself.
 const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long it may be without the agent in its image before it is looked whether a loader is still at it.
+const LOADING: Duration = Duration::from_millis(5);
 
 /// Bounds of the time until the next attempt, and the first time while a program is expected that has
 /// to be entered before it fills much.
@@ -40,13 +44,13 @@ struct Candidate {
     sure: bool,
 }
 
-/// Which programs do not manage themselves.
+/// Which programs do not manage themselves in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// All that were there before the budget came near.
     All,
-    /// Statically linked ones alone.
-    Static,
+    /// Those alone into which no loader brings the agent.
+    Agentless,
 }
 
 /// The processes of a run, by what is still to be done with them.
@@ -135,28 +139,20 @@ impl Entries {
         self.candidates.retain(|pid, _| tree.contains(*pid) && !managed.contains(pid));
     }
 
-    /// The candidates to try now. Those that would have managed themselves by now, had they an agent
-    /// to do it, are forgotten where only static programs are entered.
-    fn due(&mut self, tree: &Tree, control: &Control) -> Vec<pid_t> {
+    /// The candidates to try now.
+    fn due(&self, tree: &Tree, control: &Control) -> Vec<pid_t> {
         let with_slots: BTreeSet<pid_t> = slots(control, false).collect();
-        let mut due = Vec::new();
-        let Entries { candidates, settled, scope, .. } = self;
-        candidates.retain(|pid, found| {
-            let is_late = found.since.elapsed() > PATIENCE;
-            if enter::is_static(*pid) {
-                due.push(*pid);
-            } else if with_slots.contains(pid) {
+        let due = self.candidates.iter().filter(|(pid, found)| {
+            let (waited, sure) = (found.since.elapsed(), found.sure && self.scope == Scope::All);
+            match self.entrance.is_in(**pid) {
+                _ if enter::is_static(**pid) => true,
+                false => sure || waited > LOADING,
                 // It is about to manage itself, or its execve fails.
-            } else if *scope == Scope::All {
-                due.extend((found.sure || is_late).then_some(*pid));
-            } else if is_late && !tree.is_shared(*pid) {
-                settled.insert(*pid);
-                return false;
+                true if with_slots.contains(pid) => false,
+                true => sure || waited > PATIENCE,
             }
-            true
         });
-        due.retain(|pid| !tree.is_shared(*pid));
-        due
+        due.map(|(pid, _)| *pid).filter(|pid| !tree.is_shared(*pid)).collect()
     }
 
     /// Notes what became of an attempt to enter a process; whether that settled it.

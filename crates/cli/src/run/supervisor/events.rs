@@ -93,14 +93,12 @@ fn describe(kind: EventKind, event: &Event) -> String {
              something else: check the disk or the server, and who can write to it"
         ),
         EventKind::NotManaged if value == 0 => format!(
-            "process {pid} is not managed and not counted in the budget: it has not loaded the \
-             agent, as a set-uid or 32-bit program, one of another user, or one with an LD_PRELOAD \
-             of its own"
+            "process {pid} is not managed and not counted in the budget: it cannot be given \
+             the agent, as a set-uid or 32-bit program"
         ),
         EventKind::NotManaged => format!(
             "process {pid} is not managed and not counted in the budget ({error}): it goes \
-             on without zpager{}",
-            if value == libc::EACCES as u64 { ", which the same user has to start" } else { "" }
+             on without zpager"
         ),
         EventKind::Sandboxed => format!(
             "process {pid} is not managed any more and not counted in the budget: it is in a \

@@ -99,7 +99,8 @@ enum Phase {
     Watching,
     /// Near, and processes that run without being managed have to be entered.
     Entering,
-    /// Every program manages itself from its start, but for static ones, which have to be entered.
+    /// Every program manages itself from its start, but for those into which no loader brings the
+    /// agent, which have to be entered.
     FromStart,
 }
 
@@ -130,7 +131,7 @@ impl<'a> Supervisor<'a> {
             watch: Watch::new(session.budget.bytes),
             follow: Follow::from(&session.budget),
             shared_memory: SharedMemory::beside(session.budget.bytes),
-            entries: Entries::new(entrance, if from_start { Scope::Static } else { Scope::All }),
+            entries: Entries::new(entrance, if from_start { Scope::Agentless } else { Scope::All }),
             shares: Shares::default(),
             told: Told::default(),
             pool: PoolSeen::default(),
