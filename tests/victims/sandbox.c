@@ -2,12 +2,13 @@
  * Filters of system calls that a program installs for itself: what the program is left with is its
  * own affair, and no call that it may not make is made for it. Each in a child, whose memory has left
  * RAM: a filter that forbids little, one that forbids all but what is named, the mode that forbids
- * nearly everything; with handlers, blocked signals and a stack for them; and a program begun under a
- * filter.
+ * nearly everything; with handlers, blocked signals and a stack for them; a program begun under a
+ * filter; and a filter for some threads or all, of which others compute, wait and read much meanwhile.
  */
 #include "victim.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 
@@ -25,7 +26,9 @@ static void on_signal(int signal) {
     handled += labs(&here - main_stack) > 64 * (long)PAGE_BYTES ? 1 : 100;
 }
 
-static void install(struct sock_filter *instructions, size_t count, int by_prctl) {
+enum { BY_CALL, BY_PRCTL, FOR_ALL_THREADS };
+
+static void install(struct sock_filter *instructions, size_t count, int how) {
     struct sock_fprog *program = pages_map(1);
     struct sock_filter *there = pages_map(2);
     /* Across the border of two pages. */
@@ -33,23 +36,42 @@ static void install(struct sock_filter *instructions, size_t count, int by_prctl
     *program = (struct sock_fprog){count, there};
     press();
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    if (by_prctl)
+    unsigned flags = how == FOR_ALL_THREADS ? SECCOMP_FILTER_FLAG_TSYNC : 0;
+    if (how == BY_PRCTL)
         CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program) == 0);
     else
-        CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, program) == 0);
+        CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, program) == 0);
 }
 
 #define LOAD_CALL BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
 #define GIVE(what) BPF_STMT(BPF_RET | BPF_K, what)
 #define ON(call, what) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), GIVE(what)
 
-static void allow_all_but(int by_prctl) {
+static void allow_all_but(int how) {
     struct sock_filter instructions[] = {
         LOAD_CALL,
         ON(SYS_getpgrp, SECCOMP_RET_ERRNO | 77),
         GIVE(SECCOMP_RET_ALLOW),
     };
-    install(instructions, COUNT(instructions), by_prctl);
+    install(instructions, COUNT(instructions), how);
+}
+
+/* What no thread of such a child calls by itself. */
+static void forbid_rare_calls(int how) {
+    struct sock_filter instructions[] = {
+        LOAD_CALL,
+        ON(SYS_ioctl, SECCOMP_RET_KILL_PROCESS),
+        ON(SYS_pread64, SECCOMP_RET_KILL_PROCESS),
+        ON(SYS_process_vm_readv, SECCOMP_RET_KILL_PROCESS),
+        ON(SYS_process_vm_writev, SECCOMP_RET_KILL_PROCESS),
+        ON(SYS_prctl, SECCOMP_RET_KILL_PROCESS),
+        ON(SYS_rt_tgsigqueueinfo, SECCOMP_RET_KILL_PROCESS),
+        ON(SYS_sigaltstack, SECCOMP_RET_KILL_PROCESS),
+        ON(SYS_userfaultfd, SECCOMP_RET_KILL_PROCESS),
+        ON(SYS_getpgrp, SECCOMP_RET_ERRNO | 77),
+        GIVE(SECCOMP_RET_ALLOW),
+    };
+    install(instructions, COUNT(instructions), how);
 }
 
 /* What the rest of such a child needs, as a careful program would allow it. */
@@ -107,6 +129,74 @@ static void prepare(void) {
     CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0 && raise(SIGURG) == 0 && handled == 0);
 }
 
+static atomic_int stops;
+static int signal_pipe[2];
+
+static void *computes(void *place) {
+    uint64_t turn = 0;
+    do {
+        pages_check(place, 64, tag + turn);
+        pages_fill(place, 64, tag + ++turn);
+        CHECK(getppid() > 0);
+    } while (!stops);
+    pages_check(place, 64, tag + turn);
+    return NULL;
+}
+
+static void *waits(void *place) {
+    char byte;
+    CHECK(read(signal_pipe[0], &byte, 1) == 1 && byte == 'x');
+    pages_check(place, 64, tag);
+    return NULL;
+}
+
+static void *reads_much(void *place) {
+    int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    do {
+        memset(place, 1, 512 * PAGE_BYTES);
+        CHECK(read(fd, place, 512 * PAGE_BYTES) == 512 * PAGE_BYTES);
+        for (size_t byte = 0; byte < 512 * PAGE_BYTES; byte += 64)
+            CHECK(((char *)place)[byte] == 0);
+    } while (!stops);
+    return NULL;
+}
+
+static void *filters(void *how) {
+    forbid_rare_calls((int)(long)how);
+    CHECK(raw(SYS_getpgrp, 0, 0, 0, 0, 0, 0) == -77);
+    return NULL;
+}
+
+/* One thread installs a filter beside others. */
+static void beside_threads(int how, int is_first) {
+    void *(*const work[])(void *) = {computes, waits, reads_much, computes};
+    pthread_t threads[COUNT(work)], other;
+    CHECK(pipe(signal_pipe) == 0);
+    char *places[COUNT(work)];
+    for (size_t i = 0; i < COUNT(work); i++) {
+        places[i] = pages_map(512);
+        pages_fill(places[i], 64, tag);
+        CHECK(pthread_create(&threads[i], NULL, work[i], places[i]) == 0);
+    }
+    press();
+    if (is_first) {
+        filters((void *)(long)how);
+    } else {
+        CHECK(pthread_create(&other, NULL, filters, (void *)(long)how) == 0);
+        CHECK(pthread_join(other, NULL) == 0);
+    }
+    pages_check(memory, PAGES, tag);
+    CHECK(write(signal_pipe[1], "xx", 2) == 2);
+    CHECK(pthread_create(&other, NULL, waits, places[1]) == 0);
+    CHECK(pthread_join(other, NULL) == 0);
+    stops = 1;
+    for (size_t i = 0; i < COUNT(work); i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    if (is_first)
+        go_on();
+}
+
 static void child_of(int way, char *self) {
     prepare();
     press();
@@ -138,6 +228,12 @@ static void child_of(int way, char *self) {
         CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0) == 0);
         pages_check(memory, PAGES, tag);
         raw(SYS_exit, 0, 0, 0, 0, 0, 0);
+        _exit(98);
+    case 6:
+    case 7:
+    case 8:
+        beside_threads(way == 8 ? BY_CALL : FOR_ALL_THREADS, way != 7);
+        _exit(0);
     }
     go_on();
     _exit(0);
@@ -156,7 +252,7 @@ int main(int argc, char **argv) {
     ballast_make(28);
     memory = pages_map(PAGES);
     pages_fill(memory, PAGES, tag);
-    for (int way = 0; way < 6; way++) {
+    for (int way = 0; way < 9; way++) {
         press();
         pid_t child = fork();
         CHECK(child >= 0);

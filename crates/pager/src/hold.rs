@@ -54,11 +54,23 @@ impl Process {
 
     /// Copies words of the program's memory.
     pub(crate) fn peek_words<const N: usize>(&mut self, address: usize) -> Option<[usize; N]> {
-        let mut words = [0usize; N];
-        // SAFETY: the words are plain bytes.
-        let bytes = unsafe {
-            core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of_val(&words))
-        };
-        self.peek(address, bytes).then_some(words)
+        words(|bytes| self.peek(address, bytes))
     }
+}
+
+/// Copies words of the program's memory, with the lock not held; they are there where the process has
+/// left management.
+pub(crate) fn peek_words<const N: usize>(address: usize) -> Option<[usize; N]> {
+    Process::with(|process| process.peek_words(address))
+        .unwrap_or_else(|| words(|bytes| zpager_sys::process::peek(address, bytes).is_ok()))
+}
+
+/// Words whose bytes something writes, if it does.
+fn words<const N: usize>(write: impl FnOnce(&mut [u8]) -> bool) -> Option<[usize; N]> {
+    let mut words = [0usize; N];
+    // SAFETY: the words are plain bytes.
+    let bytes = unsafe {
+        core::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of_val(&words))
+    };
+    write(bytes).then_some(words)
 }

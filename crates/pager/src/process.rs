@@ -4,7 +4,11 @@
 //! killed at any moment. If it had the lock then, nobody knows whether what is behind it
 //! is whole: everybody else is ended rather than given a wrong byte.
 
-use core::sync::atomic::{AtomicBool, Ordering::Acquire};
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
 
 use zpager_cache::{Cache, Engine};
 use zpager_codec::Page;
@@ -79,6 +83,8 @@ pub(crate) struct Process {
     /// Needs of room to be left as they are, now and after the next that is in vain.
     pub(crate) starved_pause: u32,
     pub(crate) starved_turns: u32,
+    /// How often other threads were waited for by one that installs a filter of system calls.
+    pub(crate) leaving_turns: u32,
     /// Pages that were lifted and went back, as there was no place for them.
     pub(crate) put_back_pages: u64,
     /// The last search for room ended with such pages, or gained nothing by what it gave.
@@ -178,6 +184,13 @@ impl Process {
         unsafe {
             core::slice::from_raw_parts_mut(mapping.base().cast(), mapping.bytes() / PAGE_BYTES)
         }
+    }
+
+    /// The process has left management: nobody finds it any more.
+    pub(crate) fn vacate(mut guard: Guard<'static, Option<Process>>) {
+        MANAGED.store(false, Release);
+        // SAFETY: the place is locked; what was there is never dropped.
+        unsafe { ptr::write(&raw mut *guard, None) };
     }
 
     /// Tells the user, by way of the supervisor.

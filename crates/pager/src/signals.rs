@@ -116,6 +116,9 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
             if is_elsewhere != Some(true) {
                 go_on_undisturbed(thread, context);
             }
+            if is_elsewhere.is_none() && !is_ours {
+                pass_on(SIGURG, info);
+            }
         }
         CARRIER if info.code == SI_QUEUE && info.words[1] == CALL_THREAD => {
             context.mask |= only(CARRIER);
@@ -128,10 +131,22 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
         SIGBUS if info.code > 0 && in_program && serve(thread, info.words[0], context) => {}
         signal => {
             let deliver = |process: &mut Process| process.deliver(thread, signal, info, context);
-            if Process::with(deliver) != Some(true) && OURS & only(signal) != 0 {
-                go_on_undisturbed(thread, context);
+            match Process::with(deliver) {
+                Some(true) => {}
+                Some(false) if OURS & only(signal) != 0 => go_on_undisturbed(thread, context),
+                Some(false) => {}
+                None => pass_on(signal, info),
             }
         }
+    }
+}
+
+/// A signal that came for a process which has left management by now: it comes once more, to whom the
+/// kernel has for it. What the thread did to cause it does so again.
+fn pass_on(signal: u32, info: &Info) {
+    let is_caused = info.code > 0 && FORCED & only(signal) != 0;
+    if !is_caused {
+        process::raise(signal);
     }
 }
 

@@ -381,6 +381,7 @@ fn build(
         asked_in_vain: 0,
         starved_pause: 0,
         starved_turns: 0,
+        leaving_turns: 0,
         put_back_pages: 0,
         is_stuck: false,
         is_child: false,

@@ -130,6 +130,17 @@ impl Thread {
         &self.held[..self.holds]
     }
 
+    /// Whether it cannot do without the pager until something ends: its start, a call that leads to the
+    /// trap, or the use that a child makes of this memory.
+    pub(crate) fn is_in_midst(&self) -> bool {
+        let is_called = self.watched.is_some()
+            || self.continued.is_some()
+            || self.messages.is_some()
+            || self.executing.is_some();
+        let is_begun = self.tid.load(Relaxed) == CLAIMED || self.child_pid.load(Relaxed) != 0;
+        is_called || is_begun
+    }
+
     /// Holds `pages` as well. False when too many are held.
     #[must_use]
     pub(crate) fn hold(&mut self, pages: Pages) -> bool {

@@ -12,6 +12,7 @@ use zpager_sys::syscall;
 use super::Outcome;
 use super::neighbours::{self, ASKED_BYTES_MAX};
 use super::transfer::{CALL_BYTES_MAX, VECTOR_BYTES, VECTORS_MAX, some_or};
+use crate::hold::peek_words;
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -37,9 +38,7 @@ impl Vectors {
     /// list cannot be read.
     fn next(&mut self) -> Option<Option<(usize, usize)>> {
         while self.vector < self.count {
-            let words =
-                Process::with(|process| process.peek_words(self.list + self.vector * VECTOR_BYTES));
-            let [address, bytes] = words??;
+            let [address, bytes] = peek_words(self.list + self.vector * VECTOR_BYTES)?;
             if self.within_bytes < bytes {
                 let at = address.wrapping_add(self.within_bytes);
                 return Some(Some((at, bytes - self.within_bytes)));

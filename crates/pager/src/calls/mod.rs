@@ -29,9 +29,9 @@ mod stream;
 mod transfer;
 mod waits;
 
-use zpager_sys::Errno;
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::{self, nr};
+use zpager_sys::{Errno, process};
 
 use crate::account::count;
 use crate::process::Process;
@@ -63,6 +63,10 @@ pub(crate) enum Outcome {
     Spawn(Spawn),
     /// It ends the process: nobody else of it may enter the pager again.
     End,
+    /// It is made once more in a while, as other threads stand in its way.
+    Later,
+    /// The process has left management.
+    Left,
 }
 
 impl Outcome {
@@ -83,8 +87,11 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
         thread.let_go();
     }
     let mut guard = Process::lock(thread.number());
-    // Dispatch is only ever switched on for a managed process.
-    let Some(process) = guard.as_mut() else { return };
+    let Some(process) = guard.as_mut() else {
+        // It has left management meanwhile: the kernel serves the call.
+        context.registers.rip -= stubs::SYSCALL_BYTES;
+        return;
+    };
     count(&process.control.counters.dispatched_calls, 1);
     if is_behind_trap && process.wait_again(thread, context) {
         return;
@@ -131,6 +138,12 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
             core::mem::forget(guard);
             go_on(thread, context, number, None);
         }
+        Outcome::Later => {
+            drop(guard);
+            process::nap(sandbox::TURN_NANOSECONDS);
+            context.registers.rip -= stubs::SYSCALL_BYTES;
+        }
+        Outcome::Left => Process::vacate(guard),
     }
 }
 

@@ -6,15 +6,21 @@
 //! dispatched. The user is told. A program that begins under such a filter is not managed at all
 //! ([`crate::start`]).
 //!
+//! Of several threads each goes on where it is. One that waits for the pager finds none
+//! ([`Outcome::Left`]) and has its call made, its access or its signal once more, by the kernel alone. One
+//! that is in the midst of a call that ends in the pager, or is being started, is waited for.
+//!
 //! Sources: seccomp(2); Documentation/userspace-api/seccomp_filter.rst; include/uapi/linux/filter.h.
 //!
-//! Bad cases: a filter of a process that has several threads then, or of a child that only shares
-//! its parent's memory, is not looked at, and has to let the pager's calls pass. A filter that the
-//! kernel refuses: the process has left management all the same. Since Linux 6.12 `rt_sigreturn` does
-//! not change the alternate stack on which it is called: the program's handlers go on on the thread's
-//! block, until it sets a stack again. One that decides by a call's
-//! arguments is taken not to let it pass.
+//! Bad cases: a filter of a child that only shares its parent's memory is not looked at, nor one of a
+//! process with a thread that does not come out of such a call, and has to let the pager's calls pass. A
+//! filter that the kernel refuses: the process has left management all the same. Since Linux 6.12
+//! `rt_sigreturn` does not change the alternate stack on which it is called: the program's handlers go on
+//! on the thread's block, until it sets a stack again. So do those of other threads on every kernel, and
+//! what they block of the pager's signals is not blocked. One that decides by a call's arguments is taken
+//! not to let it pass.
 
+use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::signal::{self, Context, OURS, SIGNALS, only};
@@ -40,6 +46,9 @@ const INSTRUCTIONS_MAX: usize = 4096;
 const PAGES_END: u64 = 1 << 35;
 /// Pages that leave management at a time.
 const LEAVING_PAGES: u64 = 256;
+/// How often other threads are waited for, and how long each time, in nanoseconds.
+const TURNS_MAX: u32 = 500;
+pub(super) const TURN_NANOSECONDS: u64 = 1_000_000;
 
 /// What an instruction does, as far as it is followed.
 const LOAD_FIELD: u16 = 0x20;
@@ -128,21 +137,24 @@ impl Process {
     ) -> Outcome {
         // It need not let a call pass that can be done without.
         self.drops_parts = false;
-        let is_ours_to_judge = thread.is_of(self) && self.threads.is_alone(thread);
         let leaves = match mode {
             STRICT => true,
             FILTER => self.is_obstacle(thread, program),
             _ => false,
         };
-        if !leaves || !is_ours_to_judge {
+        if !leaves || !thread.is_of(self) {
             return Outcome::GoOn;
         }
         if !self.fits_memory() {
             return Outcome::Done(ENOMEM.as_result());
         }
+        if self.threads.live().any(|other| !ptr::eq(other, thread) && other.is_in_midst()) {
+            self.leaving_turns = (self.leaving_turns + 1) % TURNS_MAX;
+            return if self.leaving_turns == 0 { Outcome::GoOn } else { Outcome::Later };
+        }
         self.leave(thread, context);
         context.registers.rip -= stubs::SYSCALL_BYTES;
-        Outcome::Arranged
+        Outcome::Left
     }
 
     /// Whether there is such a program, and it may stand in the pager's way. What it lies in is held.
@@ -174,8 +186,8 @@ impl Process {
         bytes <= self.control.settings.budget_bytes || bytes <= process::free_memory_bytes() / 2
     }
 
-    /// Takes the process out of management. From here on the kernel serves the thread, its only one,
-    /// as if there had never been a pager.
+    /// Takes the process out of management. From here on the kernel serves its threads as if there had
+    /// never been a pager.
     pub(crate) fn leave(&mut self, thread: &mut Thread, context: &mut Context) {
         self.record_end();
         // What has come in is counted until its memory leaves management.
@@ -186,6 +198,11 @@ impl Process {
         }
         self.stop_answering();
         self.put_carrier_down(context);
+        self.threads.live().for_each(|thread| thread.selector = dispatch::SELECTOR_ALLOW);
+        if !self.threads.is_alone(thread) {
+            // Where a call was about to be dispatched, or an access to fault, the signal is there by then.
+            process::nap(TURN_NANOSECONDS);
+        }
         for number in 1..=SIGNALS as u32 {
             let asked = self.actions[number as usize];
             let is_carrier = number == CARRIER && self.fd_signals != 0;
@@ -210,7 +227,6 @@ impl Process {
         if !self.shares_descriptors {
             self.uffd.fd().close();
         }
-        thread.selector = dispatch::SELECTOR_ALLOW;
         context.stack = thread.alternate;
         context.mask |= thread.pretended_mask;
     }

@@ -18,6 +18,7 @@ use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
 use super::stream::{Descriptor, descriptor};
+use crate::hold::peek_words;
 use crate::process::{MEMORY_FILES, Process};
 use crate::threads::Thread;
 
@@ -259,9 +260,8 @@ impl Pieces {
         }
         let mut done = 0;
         for vector in 0..self.length {
-            let words =
-                Process::with(|process| process.peek_words(self.at + vector * VECTOR_BYTES));
-            let Some(Some([address, bytes])) = words else { return some_or(done, EFAULT) };
+            let words = peek_words(self.at + vector * VECTOR_BYTES);
+            let Some([address, bytes]) = words else { return some_or(done, EFAULT) };
             let bytes = bytes.min(CALL_BYTES_MAX - done);
             let moved = self.transfer_buffer(thread, address, bytes, done);
             if moved < 0 {
