@@ -55,6 +55,13 @@ pub fn whole_job(name: &str, whole: Whole) -> Option<Job> {
     Some(job_of(name, build(name, &flags)))
 }
 
+/// A job that runs a victim whose dynamic loader is its C library, musl; `None`, with a word, where what
+/// that takes is missing.
+pub fn musl_job(name: &str) -> Option<Job> {
+    program("musl-gcc", "musl-tools")?;
+    Some(job_of(name, build_with("musl-gcc", name, &[])))
+}
+
 /// Compiles `victims/NAME.c` unless that was done before, and gives the path of the program.
 ///
 /// # Panics

@@ -107,6 +107,7 @@ hazards! {
     tree "tree" 32;
     daemon "daemon" 20;
     spawning "spawning" 24;
+    executions "executions" 20;
     signals "signals" 20;
     sigmasks "sigmasks" 20;
     sigwaits "sigwaits" 20;
@@ -175,6 +176,7 @@ mod whole {
         threads "threads" 20, Static StaticPie Musl;
         forks "forks" 24, Static StaticPie Musl;
         spawning "spawning" 24, Static StaticPie;
+        executions "executions" 20, Static;
         signals "signals" 20, Static StaticPie Musl;
         sigstacks "sigstacks" 20, Static;
         mappings "mappings" 20 "raw", Static StaticPie;
@@ -188,6 +190,17 @@ mod whole {
         coroutines "coroutines" 16, Static;
         limits "limits" 20, Static;
         rlimits "rlimits" 20, Static;
+    }
+}
+
+/// Where the loader is the C library, threads are in its code all the time, also those that only wait.
+#[test]
+fn with_musl() {
+    for victim in ["threads", "forks", "executions", "signals"] {
+        let Some(job) = victims::musl_job(victim) else { return };
+        for start in [Start::FirstInstruction, Start::Pressure] {
+            check(job.clone(), Setup::of_mib(24).start(start));
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 mod caller;
 mod hold;
 mod layout;
+mod loading;
 mod pass;
 mod place;
 mod ptrace;
@@ -40,10 +41,11 @@ use crate::failure::{Failure, OrFail};
 use caller::Caller;
 use hold::{Hold, Stopping, Stragglers};
 use layout::Layout;
+use loading::Credentials;
 use pass::Handed;
 use place::Given;
 use ptrace::Report;
-use thread::Trouble;
+use thread::{StoppedThread, Trouble};
 
 /// `KCMP_VM`: compare the memory of two processes (kcmp(2)).
 const KCMP_VM: c_int = 1;
@@ -88,8 +90,9 @@ pub(crate) struct Entrance {
     control_path: String,
     /// Everything that a process opens of this one.
     descriptors: Vec<RawFd>,
-    /// What this process is confined by.
+    /// What this process is confined by, and what it is for others.
     own: Confinement,
+    credentials: Option<Credentials>,
     stragglers: Stragglers,
 }
 
@@ -114,6 +117,7 @@ impl Entrance {
             control_path: own_path(control),
             descriptors: control.settings.descriptors().chain([control_fd]).collect(),
             own: Confinement::own(),
+            credentials: Credentials::of(std::process::id().cast_signed()),
             stragglers: Stragglers::default(),
         })
     }
@@ -203,12 +207,11 @@ impl Entrance {
         let maps = maps_of(pid).map_err(outcome_of)?;
         let base = base_of(&maps, self.agent_inode);
         // What it is can have changed until it stood still.
-        if base.is_none() && !self.may_be_given(pid, &maps) {
-            Err(Outcome::NoAgent)
-        } else if self.is_in_passage(pid, &maps, hold) {
-            Err(Outcome::Later)
-        } else {
-            base.map_or_else(|| self.give(pid, &maps, hold, handed), Ok)
+        match base {
+            Some(base) if self.is_in_passage(&maps, base, hold) => Err(Outcome::Later),
+            Some(base) => Ok(base),
+            None if self.may_be_given(pid, &maps) => self.give(pid, &maps, hold, handed),
+            None => Err(Outcome::NoAgent),
         }
     }
 
@@ -260,12 +263,15 @@ impl Entrance {
         }
     }
 
-    /// Whether a process without this agent is to be given it, and is of this run: none that runs with
-    /// more privileges than who started it, whose loader does not bring it for that.
+    /// Whether a process without this agent is to be given it, and is of this run: one into which no
+    /// loader brings it, but for those that run with more privileges than who started them.
     fn may_be_given(&self, pid: pid_t, maps: &str) -> bool {
-        matches!(linkage_of(pid), Linkage::Static | Linkage::Dynamic)
-            && !has_any_agent(maps)
-            && !self.is_of_another_run(pid)
+        let is_left = match linkage_of(pid) {
+            Linkage::Static => true,
+            Linkage::Dynamic => !loading::brings(pid, &self.agent_path, self.credentials.as_ref()),
+            Linkage::Library | Linkage::Foreign => false,
+        };
+        is_left && !has_any_agent(maps) && !self.is_of_another_run(pid)
     }
 
     /// Whether its environment names the control block of another run.
@@ -278,17 +284,13 @@ impl Entrance {
         named.is_some_and(|path| path != self.control_path.as_bytes())
     }
 
-    /// Whether a held process is at a point where the agent must not be called: inside the agent,
-    /// which may be about to manage the process by itself, or still in the hands of the dynamic
-    /// loader, which may not have relocated the agent yet, or be about to bring it.
-    fn is_in_passage(&self, pid: pid_t, maps: &str, hold: &Hold) -> bool {
-        let inode_at = |address: u64| {
-            let found = mappings(maps).find(|found| (found.start..found.end).contains(&address));
-            found.map_or(0, |found| found.inode)
-        };
-        let loader_inode = auxiliary(pid, AT_BASE).map_or(0, inode_at);
-        let mut inodes = hold.threads.iter().map(|thread| inode_at(thread.instruction()));
-        inodes.any(|inode| inode == self.agent_inode || (inode == loader_inode && inode != 0))
+    /// Whether a held process is at a point where the agent at `base` must not be called: inside it, as
+    /// it may be about to manage the process by itself, or before the loader has prepared it.
+    fn is_in_passage(&self, maps: &str, base: u64, hold: &Hold) -> bool {
+        let agent = base..base + self.layout.span_bytes;
+        let mut instructions = hold.threads.iter().map(StoppedThread::instruction);
+        instructions.any(|instruction| agent.contains(&instruction))
+            || !loading::is_prepared(maps, base, &self.layout)
     }
 
     /// Lets go of threads that stopped only after the attempt they were to stop for.
@@ -390,6 +392,7 @@ struct Mapping<'a> {
     offset: u64,
     inode: u64,
     name: &'a str,
+    is_writable: bool,
     /// Private, and its instructions can be run.
     is_code: bool,
 }
@@ -401,13 +404,15 @@ fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
         let (start, end) = fields.next()?.split_once('-')?;
         let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
         let (start, end) = (hexadecimal(start)?, hexadecimal(end)?);
-        let is_code = matches!(fields.next()?.as_bytes(), [_, _, b'x', b'p']);
+        let how = fields.next()?.as_bytes();
+        let is_writable = how.get(1) == Some(&b'w');
+        let is_code = matches!(how, [_, _, b'x', b'p']);
         let offset = hexadecimal(fields.next()?)?;
         let inode = fields.nth(1)?.parse().ok()?;
         let name = fields.next().unwrap_or("").trim();
         // The page of the kernel's that cannot be written (vsyscall).
         let is_code = is_code && start <= i64::MAX as u64;
-        Some(Mapping { start, end, offset, inode, name, is_code })
+        Some(Mapping { start, end, offset, inode, name, is_writable, is_code })
     })
 }
 

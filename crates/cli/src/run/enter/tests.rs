@@ -10,7 +10,6 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::thread::StoppedThread;
 use super::*;
 
 /// How many threads sleep or compute in the victim's mode `threads`, besides the first.

@@ -27,9 +27,6 @@ use crate::run::enter::{self, Entrance, Outcome};
 /// How long a process may be on its way to managing itself.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// How long it may be without the agent in its image before it is looked whether a loader is still at it.
-const LOADING: Duration = Duration::from_millis(5);
-
 /// Bounds of the time until the next attempt, and the first time while a program is expected that has
 /// to be entered before it fills much.
 const EXPECTING_RETRY: Duration = Duration::from_micros(100);
@@ -145,8 +142,8 @@ impl Entries {
         let due = self.candidates.iter().filter(|(pid, found)| {
             let (waited, sure) = (found.since.elapsed(), found.sure && self.scope == Scope::All);
             match self.entrance.is_in(**pid) {
-                _ if enter::is_static(**pid) => true,
-                false => sure || waited > LOADING,
+                false => true,
+                true if enter::is_static(**pid) => true,
                 // It is about to manage itself, or its execve fails.
                 true if with_slots.contains(pid) => false,
                 true => sure || waited > PATIENCE,
