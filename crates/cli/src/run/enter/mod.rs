@@ -123,38 +123,51 @@ impl Entrance {
     }
 
     /// Enters processes; gives what became of each, in no order.
+    ///
+    /// While they stand still no file of theirs is opened: one of them may be who serves it (fuse(4)).
     pub(crate) fn enter(&mut self, pids: &[pid_t]) -> Vec<(pid_t, Outcome)> {
-        let stopping: Vec<_> = pids.iter().map(|pid| (*pid, self.begin_to_stop(*pid))).collect();
-        let (mut holds, mut outcomes) = (Vec::new(), Vec::new());
-        for (pid, begun) in stopping {
-            match begun.and_then(|one| one.finish(&mut self.stragglers).map_err(outcome_of)) {
-                Ok(hold) => holds.push((pid, hold)),
-                Err(outcome) => outcomes.push((pid, outcome)),
+        let mut outcomes = Vec::new();
+        let mut keep = |pid: pid_t, outcome: Outcome| outcomes.push((pid, outcome));
+        let mut programs = Vec::new();
+        for pid in pids {
+            match self.examine(*pid) {
+                Ok(program) => programs.push((*pid, program)),
+                Err(outcome) => keep(*pid, outcome),
             }
         }
-        for (pid, hold) in &mut holds {
-            let outcome = match self.enter_held(*pid, hold) {
-                Ok(()) => Outcome::Entered { children: children_of(*pid).unwrap_or_default() },
-                Err(outcome) => outcome,
-            };
-            outcomes.push((*pid, outcome));
+        let begin = |(pid, program)| (Stopping::begin(pid, &mut self.stragglers), pid, program);
+        let stopping: Vec<_> = programs.into_iter().map(begin).collect();
+        let mut holds = Vec::new();
+        for (stopping, pid, program) in stopping {
+            match stopping.finish(&mut self.stragglers) {
+                Ok(hold) => holds.push((hold, pid, program)),
+                Err(trouble) => keep(pid, outcome_of(trouble)),
+            }
         }
-        holds.into_iter().for_each(|(_, hold)| hold.release());
+        for (hold, pid, program) in &mut holds {
+            let entered = self.enter_held(*pid, program, hold);
+            let children = || children_of(*pid).unwrap_or_default();
+            keep(
+                *pid,
+                entered.map_or_else(|other| other, |()| Outcome::Entered { children: children() }),
+            );
+        }
+        holds.into_iter().for_each(|(hold, ..)| hold.release());
         outcomes
     }
 
-    /// Asks a process to stand still, if it can be entered.
-    fn begin_to_stop(&mut self, pid: pid_t) -> Result<Stopping, Outcome> {
+    /// Looks at a process that is to be entered, and whether it can be.
+    fn examine(&self, pid: pid_t) -> Result<Program, Outcome> {
         if self.is_sandboxed(pid) {
             return Err(Outcome::Sandboxed);
         } else if !is_permitted() {
             return Err(Outcome::Impossible(libc::EPERM));
         }
         let maps = maps_of(pid).map_err(outcome_of)?;
-        if base_of(&maps, self.agent_inode).is_none() && !self.may_be_given(pid, &maps) {
-            return Err(Outcome::NoAgent);
-        }
-        Ok(Stopping::begin(pid, &mut self.stragglers))
+        let program = Program::of(pid);
+        let can_be =
+            base_of(&maps, self.agent_inode).is_some() || self.may_be_given(pid, &program, &maps);
+        if can_be { Ok(program) } else { Err(Outcome::NoAgent) }
     }
 
     /// Whether the agent is in the image of a process.
@@ -169,12 +182,12 @@ impl Entrance {
     }
 
     /// Enters a process that stands still.
-    fn enter_held(&self, pid: pid_t, hold: &mut Hold) -> Result<(), Outcome> {
-        match self.enter_with(pid, hold, None) {
+    fn enter_held(&self, pid: pid_t, program: &Program, hold: &mut Hold) -> Result<(), Outcome> {
+        match self.enter_with(pid, program, hold, None) {
             // By what it is it may not open what this process holds, or does not even see it.
             Err(Outcome::Impossible(libc::EACCES | libc::ENOENT)) => {
                 let handed = self.with_caller(pid, hold, |caller| self.pass(pid, caller))?;
-                self.enter_with(pid, hold, Some(&handed))
+                self.enter_with(pid, program, hold, Some(&handed))
             }
             entered => entered,
         }
@@ -184,10 +197,11 @@ impl Entrance {
     fn enter_with(
         &self,
         pid: pid_t,
+        program: &Program,
         hold: &mut Hold,
         handed: Option<&Handed>,
     ) -> Result<(), Outcome> {
-        let base = self.base_in(pid, hold, handed);
+        let base = self.base_in(pid, program, hold, handed);
         if let (Err(_), Some(handed)) = (&base, handed) {
             self.with_caller(pid, hold, |caller| {
                 handed.take_back(caller);
@@ -201,16 +215,19 @@ impl Entrance {
     fn base_in(
         &self,
         pid: pid_t,
+        program: &Program,
         hold: &mut Hold,
         handed: Option<&Handed>,
     ) -> Result<u64, Outcome> {
         let maps = maps_of(pid).map_err(outcome_of)?;
         let base = base_of(&maps, self.agent_inode);
-        // What it is can have changed until it stood still.
         match base {
             Some(base) if self.is_in_passage(&maps, base, hold) => Err(Outcome::Later),
             Some(base) => Ok(base),
-            None if self.may_be_given(pid, &maps) => self.give(pid, &maps, hold, handed),
+            // It can have begun another one until it stood still.
+            None if program.is_in(pid) && self.may_be_given(pid, program, &maps) => {
+                self.give(pid, &maps, hold, handed)
+            }
             None => Err(Outcome::NoAgent),
         }
     }
@@ -265,8 +282,8 @@ impl Entrance {
 
     /// Whether a process without this agent is to be given it, and is of this run: one into which no
     /// loader brings it, but for those that run with more privileges than who started them.
-    fn may_be_given(&self, pid: pid_t, maps: &str) -> bool {
-        let is_left = match linkage_of(pid) {
+    fn may_be_given(&self, pid: pid_t, program: &Program, maps: &str) -> bool {
+        let is_left = match program.linkage {
             Linkage::Static => true,
             Linkage::Dynamic => !loading::brings(pid, &self.agent_path, self.credentials.as_ref()),
             Linkage::Library | Linkage::Foreign => false,
@@ -347,32 +364,54 @@ fn enter_all(hold: &mut Hold, address: u64, passed: u64) -> Result<(), Outcome> 
     Ok(())
 }
 
-/// What the kernel told the program of a process (getauxval(3)).
-fn auxiliary(pid: pid_t, key: u64) -> Option<u64> {
-    let auxiliary = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
+/// The program that a process runs.
+#[derive(Debug)]
+struct Program {
+    /// What the kernel told it when it began (getauxval(3)), addresses that are drawn at random among
+    /// that: no other one was told the same.
+    auxiliary: Vec<u8>,
+    /// How it is linked, for one that the agent can be put into: with more privileges than who started
+    /// it has, it is [`Linkage::Foreign`].
+    linkage: Linkage,
+}
+
+impl Program {
+    /// Looks at what a process runs, in its file, too.
+    fn of(pid: pid_t) -> Self {
+        let auxiliary = auxiliary_of(pid);
+        let file = File::open(format!("/proc/{pid}/exe"));
+        let linkage = file.map_or(Linkage::Foreign, |file| Linkage::of(&file));
+        let is_whole = value_in(&auxiliary, AT_BASE) == Some(0);
+        let linkage = match linkage {
+            _ if value_in(&auxiliary, AT_SECURE) != Some(0) => Linkage::Foreign,
+            Linkage::Static if !is_whole => Linkage::Foreign,
+            linkage => linkage,
+        };
+        Program { auxiliary, linkage }
+    }
+
+    /// Whether a process runs it, still.
+    fn is_in(&self, pid: pid_t) -> bool {
+        auxiliary_of(pid) == self.auxiliary
+    }
+}
+
+fn auxiliary_of(pid: pid_t) -> Vec<u8> {
+    std::fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default()
+}
+
+/// A value of what the kernel told a program.
+fn value_in(auxiliary: &[u8], key: u64) -> Option<u64> {
     let (pairs, _) = auxiliary.as_chunks::<16>();
     // Key and value, eight bytes each.
     let mut pairs = pairs.iter().map(|pair| u128::from_ne_bytes(*pair));
     pairs.find(|pair| *pair as u64 == key).map(|pair| (pair >> 64) as u64)
 }
 
-/// How the program of a process is linked, for one that the agent can be put into: with more
-/// privileges than who started it has, it is [`Linkage::Foreign`].
-fn linkage_of(pid: pid_t) -> Linkage {
-    let program = File::open(format!("/proc/{pid}/exe"));
-    let linkage = program.map_or(Linkage::Foreign, |program| Linkage::of(&program));
-    let is_whole = auxiliary(pid, AT_BASE) == Some(0);
-    match linkage {
-        _ if auxiliary(pid, AT_SECURE) != Some(0) => Linkage::Foreign,
-        Linkage::Static if !is_whole => Linkage::Foreign,
-        linkage => linkage,
-    }
-}
-
 /// Whether a process runs a statically linked program, without privileges that who started it has
 /// not.
 pub(crate) fn is_static(pid: pid_t) -> bool {
-    linkage_of(pid) == Linkage::Static
+    Program::of(pid).linkage == Linkage::Static
 }
 
 /// Whether a process has an agent, of this run or another one.

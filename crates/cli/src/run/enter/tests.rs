@@ -358,11 +358,17 @@ fn mappings_are_read() {
 }
 
 #[test]
-fn the_loader_of_a_process_is_found() {
+fn a_program_is_known_again_until_another_one_is_begun() {
     let own = std::process::id().cast_signed();
-    let address = auxiliary(own, AT_BASE).expect("a loader");
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
-    let found = mappings(&maps).find(|found| (found.start..found.end).contains(&address));
-    let name = found.expect("mapped").name.to_owned();
-    assert!(name.contains("ld"), "{name}");
+    let program = Program::of(own);
+    assert_eq!(program.linkage, Linkage::Dynamic);
+    assert!(program.is_in(own));
+    let mut again = [(); 2].map(|()| Victim::start("threads", 0));
+    let programs = again.each_ref().map(|victim| Program::of(victim.pid()));
+    for (victim, program) in again.iter().zip(&programs) {
+        assert!(program.is_in(victim.pid()) && !program.is_in(own));
+    }
+    assert!(!programs[0].is_in(again[1].pid()), "the same file, begun another time");
+    again.iter_mut().for_each(|victim| victim.say("go\n"));
+    again.into_iter().for_each(|victim| drop(victim.end()));
 }
