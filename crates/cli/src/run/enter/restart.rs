@@ -68,6 +68,11 @@ pub(crate) fn registers_to_go_on(
     }
 }
 
+/// The same where a handler of the program's own is about to run by now, and ends the call.
+pub(crate) fn registers_interrupted(stopped: &user_regs_struct) -> user_regs_struct {
+    user_regs_struct { rax: INTERRUPTED.cast_unsigned(), orig_rax: u64::MAX, ..*stopped }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -153,6 +153,7 @@ fn a_signal_that_comes_meanwhile_is_delivered_once() {
     hold.release();
     let text = victim.end();
     assert!(text.contains("handled 1") && text.contains("entries 1 0 wrong 0"), "{text}");
+    assert!(text.contains("read interrupted"), "as the handler would have done alone: {text}");
 }
 
 #[test]

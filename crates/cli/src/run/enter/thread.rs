@@ -16,7 +16,7 @@ use zpager_wire::Entry;
 
 use super::hold::is_ending;
 use super::ptrace::{self, Report};
-use super::restart::registers_to_go_on;
+use super::restart::{registers_interrupted, registers_to_go_on};
 
 /// How long one entry may take: the agent walks the page tables of the whole process.
 const ENTRY_LIMIT: Duration = Duration::from_secs(30);
@@ -71,7 +71,11 @@ impl From<io::Error> for Trouble {
 /// A thread that stands still and belongs to this tracer.
 pub(crate) struct StoppedThread {
     tid: pid_t,
+    /// Those with which it stopped, and with which it goes on.
+    stopped: user_regs_struct,
     registers: user_regs_struct,
+    /// The signals that the program handles.
+    handled: u64,
     vector_state: Vec<u8>,
     mask: u64,
     /// Signals that came while it was stopped, in their order.
@@ -91,10 +95,13 @@ impl StoppedThread {
         let mut registers = ptrace::registers(tid)?;
         leave_restartable_sequence(pid, tid, &mut registers);
         let mask = ptrace::signal_mask(tid)?;
-        let handler_comes = handler_comes(pid, tid, mask, &signals);
+        let Sent { pending, handled } = Sent::to(pid, tid);
+        let handler_comes = (pending | bits(&signals)) & handled & !mask != 0;
         Ok(StoppedThread {
             tid,
+            stopped: registers,
             registers: registers_to_go_on(&registers, handler_comes),
+            handled,
             vector_state: ptrace::vector_state(tid)?,
             mask,
             signals,
@@ -211,7 +218,11 @@ impl StoppedThread {
 
     /// Puts the thread back to where it was and lets it go on by itself, with the signals that
     /// came meanwhile.
-    pub(crate) fn release(self, pid: pid_t) {
+    pub(crate) fn release(mut self, pid: pid_t) {
+        let is_made_anew = self.registers.rip != self.stopped.rip;
+        if is_made_anew && self.handler_comes(pid) {
+            self.registers = registers_interrupted(&self.stopped);
+        }
         // A thread that is gone refuses all of this, and needs none of it.
         let _ = self.put_back();
         let (first, rest) = match self.signals.split_first() {
@@ -228,6 +239,12 @@ impl StoppedThread {
             // has just held.
             unsafe { libc::syscall(libc::SYS_tgkill, pid, self.tid, information.si_signo) };
         }
+    }
+
+    /// Whether the thread will run a handler of the program's as soon as it goes on.
+    fn handler_comes(&self, pid: pid_t) -> bool {
+        let sent = Sent::to(pid, self.tid).pending | bits(&self.signals);
+        sent & self.handled & !self.mask != 0
     }
 
     fn put_back(&self) -> io::Result<()> {
@@ -258,17 +275,29 @@ fn wait_for_stop(tid: pid_t, deadline: Instant) -> Result<Report, Trouble> {
     }
 }
 
-/// Whether the thread will run a handler of its own as soon as it goes on with signal mask `mask`.
-fn handler_comes(pid: pid_t, tid: pid_t, mask: u64, stopped_at: &[siginfo_t]) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
-    let status = status.unwrap_or_default();
-    let field = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
-        value.and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or(0)
-    };
-    let pending = field("SigPnd") | field("ShdPnd");
-    let arrived = stopped_at.iter().fold(pending, |all, found| all | bit(found.si_signo));
-    arrived & !mask & field("SigCgt") != 0
+/// Signals of a thread, as bits (proc(5)).
+struct Sent {
+    /// Sent to it or its process, and not delivered.
+    pending: u64,
+    /// Handled by the program.
+    handled: u64,
+}
+
+impl Sent {
+    fn to(pid: pid_t, tid: pid_t) -> Self {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
+        let status = status.unwrap_or_default();
+        let field = |name: &str| {
+            let values = status.lines().filter_map(|line| line.strip_prefix(name));
+            let mut values = values.filter_map(|value| value.strip_prefix(":\t"));
+            values.next().and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or(0)
+        };
+        Sent { pending: field("SigPnd") | field("ShdPnd"), handled: field("SigCgt") }
+    }
+}
+
+fn bits(signals: &[siginfo_t]) -> u64 {
+    signals.iter().fold(0, |all, found| all | bit(found.si_signo))
 }
 
 /// Takes a thread out of a restartable sequence as the kernel does when it is interrupted there
