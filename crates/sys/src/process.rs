@@ -141,7 +141,7 @@ fn own_status(status: &mut [u8; STATUS_BYTES]) -> &[u8] {
 }
 
 /// What a status says under a name, colon included (proc(5)); nothing where it has no such line.
-fn field<'a>(status: &'a [u8], name: &[u8]) -> &'a str {
+pub fn field<'a>(status: &'a [u8], name: &[u8]) -> &'a str {
     let mut lines = status.split(|&byte| byte == b'\n');
     let value = lines.find_map(|line| line.strip_prefix(name));
     value.and_then(|value| core::str::from_utf8(value).ok()).unwrap_or("")

@@ -32,6 +32,16 @@ impl Passed {
         table
     }
 
+    /// Its bytes in memory.
+    pub fn to_bytes(&self) -> [u8; size_of::<Passed>()] {
+        let mut bytes = [0; size_of::<Passed>()];
+        let words = self.pairs.iter().flat_map(|pair| [pair.theirs, pair.own]);
+        for (place, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *place = word.to_ne_bytes();
+        }
+        bytes
+    }
+
     /// All of them.
     pub fn pairs(&self) -> impl Iterator<Item = Pair> {
         self.pairs.iter().copied().take_while(|pair| pair.own >= 0)
@@ -63,6 +73,9 @@ mod tests {
         let table = Passed::new([(7, 3), (9, 4)].map(|(theirs, own)| Pair { theirs, own }));
         assert_eq!([7, 9, 3, -1].map(|theirs| table.own(theirs)), [Some(3), Some(4), None, None]);
         assert_eq!(Passed::new([]).pairs().count(), 0);
+        let bytes = table.to_bytes();
+        let first = [7, 3, 9, 4, -1, -1].map(i32::to_ne_bytes);
+        assert_eq!(bytes.as_chunks::<4>().0[..first.len()], first);
         assert!(size_of::<Passed>() <= 4096, "it is alone in a page");
     }
 

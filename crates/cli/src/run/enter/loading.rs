@@ -9,6 +9,7 @@
 //! are says nothing.
 
 use libc::pid_t;
+use zpager_sys::process::field;
 
 use super::layout::Layout;
 use super::mappings;
@@ -37,15 +38,12 @@ impl Credentials {
     }
 
     fn read(status: &str, namespace: std::path::PathBuf) -> Option<Self> {
-        let field = |name: &str| {
-            let mut values = status.lines().filter_map(|line| line.strip_prefix(name));
-            values.next().map(str::trim)
-        };
+        let field = |name: &str| field(status.as_bytes(), name.as_bytes());
         let ids = |name: &str| -> Option<[u32; 4]> {
-            let numbers = field(name)?.split_ascii_whitespace().map(str::parse);
+            let numbers = field(name).split_ascii_whitespace().map(str::parse);
             numbers.collect::<Result<Vec<u32>, _>>().ok()?.try_into().ok()
         };
-        let set = |name: &str| u64::from_str_radix(field(name)?, 16).ok();
+        let set = |name: &str| u64::from_str_radix(field(name).trim(), 16).ok();
         Some(Credentials {
             namespace,
             users: ids("Uid:")?,
@@ -67,10 +65,26 @@ impl Credentials {
     }
 }
 
-/// Whether the loader of a process brings the agent, which `holder` holds at this path.
-pub(super) fn brings(pid: pid_t, path: &str, holder: Option<&Credentials>) -> bool {
-    let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    names(&variables, path)
+/// The variables with which the program of a process was begun (proc(5)).
+pub(super) fn variables_of(pid: pid_t) -> Vec<u8> {
+    std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+}
+
+/// The values of a variable, which may be there more than once.
+pub(super) fn values<'a>(variables: &'a [u8], name: &str) -> impl Iterator<Item = &'a [u8]> {
+    let variables = variables.split(|byte| *byte == 0);
+    variables.filter_map(move |variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// Whether the loader of a process that was begun with these variables brings the agent, which `holder`
+/// holds at this path.
+pub(super) fn brings(
+    pid: pid_t,
+    variables: &[u8],
+    path: &str,
+    holder: Option<&Credentials>,
+) -> bool {
+    names(variables, path)
         && match (Credentials::of(pid), holder) {
             (Some(asking), Some(holder)) => asking.may_open(holder),
             _ => true,
@@ -79,12 +93,10 @@ pub(super) fn brings(pid: pid_t, path: &str, holder: Option<&Credentials>) -> bo
 
 /// Whether variables have the loader preload what is at a path.
 fn names(variables: &[u8], path: &str) -> bool {
-    let lists = variables.split(|byte| *byte == 0);
-    let mut lists = lists.filter_map(|variable| variable.strip_prefix(b"LD_PRELOAD="));
     let objects = |list: &[u8]| {
         list.split(|byte| b": ".contains(byte)).any(|object| object == path.as_bytes())
     };
-    lists.any(objects)
+    values(variables, "LD_PRELOAD").any(objects)
 }
 
 /// Whether the agent that begins at `base` is relocated: what is only read then is sealed last. Before

@@ -244,11 +244,7 @@ impl Entrance {
         let Entrance { layout, agent_fd, agent_path, control_fd, .. } = self;
         let given =
             Given { layout, agent_fd: *agent_fd, agent_path, control_fd: *control_fd, handed };
-        place::place(pid, thread, maps, given).map_err(|trouble| match trouble {
-            // Its code may be written over.
-            Trouble::Lost => Outcome::Broken,
-            trouble => outcome_of(trouble),
-        })
+        place::place(pid, thread, maps, given).map_err(outcome_of_calls)
     }
 
     /// Passes a held process what it may not open.
@@ -272,32 +268,25 @@ impl Entrance {
         let mut caller = Caller::begin(pid, thread, &maps).map_err(outcome_of)?;
         let outcome = work(&mut caller);
         let ended = caller.end();
-        match (outcome, ended) {
-            // Its code may be written over.
-            (Err(Trouble::Lost), _) => Err(Outcome::Broken),
-            (Err(trouble), _) | (_, Err(trouble)) => Err(outcome_of(trouble)),
-            (Ok(result), Ok(())) => Ok(result),
-        }
+        outcome.and_then(|result| ended.map(|()| result)).map_err(outcome_of_calls)
     }
 
     /// Whether a process without this agent is to be given it, and is of this run: one into which no
     /// loader brings it, but for those that run with more privileges than who started them.
     fn may_be_given(&self, pid: pid_t, program: &Program, maps: &str) -> bool {
+        let variables = loading::variables_of(pid);
+        let holder = self.credentials.as_ref();
         let is_left = match program.linkage {
             Linkage::Static => true,
-            Linkage::Dynamic => !loading::brings(pid, &self.agent_path, self.credentials.as_ref()),
+            Linkage::Dynamic => !loading::brings(pid, &variables, &self.agent_path, holder),
             Linkage::Library | Linkage::Foreign => false,
         };
-        is_left && !has_any_agent(maps) && !self.is_of_another_run(pid)
+        is_left && !has_any_agent(maps) && !self.is_of_another_run(&variables)
     }
 
-    /// Whether its environment names the control block of another run.
-    fn is_of_another_run(&self, pid: pid_t) -> bool {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let mut variables = environment.split(|byte| *byte == 0);
-        let named = variables.find_map(|variable| {
-            variable.strip_prefix(CONTROL_VARIABLE.as_bytes())?.strip_prefix(b"=")
-        });
+    /// Whether variables name the control block of another run.
+    fn is_of_another_run(&self, variables: &[u8]) -> bool {
+        let named = loading::values(variables, CONTROL_VARIABLE).next();
         named.is_some_and(|path| path != self.control_path.as_bytes())
     }
 
@@ -343,6 +332,14 @@ fn outcome_of(trouble: Trouble) -> Outcome {
         Trouble::Refused(libc::ENOTCONN) => Outcome::NoAgent,
         Trouble::Refused(error) => Outcome::Impossible(error),
         Trouble::System(error) => Outcome::Impossible(error.raw_os_error().unwrap_or(libc::EIO)),
+    }
+}
+
+/// The same while a thread of the process makes system calls, for which its code is written over.
+fn outcome_of_calls(trouble: Trouble) -> Outcome {
+    match trouble {
+        Trouble::Lost => Outcome::Broken,
+        trouble => outcome_of(trouble),
     }
 }
 

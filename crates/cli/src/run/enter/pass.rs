@@ -101,9 +101,7 @@ impl Handed {
         if self.table.pairs().count() < descriptors.len() {
             return Err(Trouble::Refused(libc::EMFILE));
         }
-        let words = self.table.pairs().flat_map(|pair| [pair.theirs, pair.own]);
-        let bytes: Vec<u8> = words.chain([-1, -1]).flat_map(i32::to_ne_bytes).collect();
-        Ok(caller.write(self.page, &bytes)?)
+        Ok(caller.write(self.page, &self.table.to_bytes())?)
     }
 
     /// Has the process receive what was sent; gives what its descriptors are.

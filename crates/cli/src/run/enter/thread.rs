@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, c_long, pid_t, siginfo_t, user_regs_struct};
+use zpager_sys::process::field;
 use zpager_wire::Entry;
 
 use super::hold::is_ending;
@@ -287,12 +288,10 @@ impl Sent {
     fn to(pid: pid_t, tid: pid_t) -> Self {
         let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
         let status = status.unwrap_or_default();
-        let field = |name: &str| {
-            let values = status.lines().filter_map(|line| line.strip_prefix(name));
-            let mut values = values.filter_map(|value| value.strip_prefix(":\t"));
-            values.next().and_then(|value| u64::from_str_radix(value.trim(), 16).ok()).unwrap_or(0)
+        let set = |name: &[u8]| {
+            u64::from_str_radix(field(status.as_bytes(), name).trim(), 16).unwrap_or(0)
         };
-        Sent { pending: field("SigPnd") | field("ShdPnd"), handled: field("SigCgt") }
+        Sent { pending: set(b"SigPnd:") | set(b"ShdPnd:"), handled: set(b"SigCgt:") }
     }
 }
 
