@@ -79,6 +79,8 @@ pub unsafe extern "C" fn enter() {
     naked_asm!(
         "lea rsp, [rip + {stack} + {bytes}]",
         "cld",
+        "push r11",
+        "push r10",
         "call {entered}",
         "int3",
         stack = sym ENTRY_STACK,

@@ -22,7 +22,7 @@ use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
 use zpager_wire::{
     CONTROL_VARIABLE, Control, Entry, EventKind, Lifting, Passed, ProcessSlot, STORES_MAX,
-    ServerSettings, Settings, StoreKey, StoreSettings, Tables,
+    ServerSettings, Settings, StoreKey, StoreSettings, Tables, sequences_guess,
 };
 
 use crate::account::{Published, count};
@@ -122,7 +122,14 @@ pub unsafe fn load(image: Image) {
     if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
         let pointer = thread_pointer();
         let mask = signal::set_mask(!0);
-        let outcome = manage_process(process::tid(), 0, pointer, mask);
+        let sequences = sequences_guess(pointer as u64).map(|word| word as usize);
+        let outcome = manage_process(&Found {
+            tid: process::tid(),
+            stack_pointer: 0,
+            thread_pointer: pointer,
+            mask,
+            sequences,
+        });
         if let Err(error) = outcome {
             control.events.note(EventKind::NotManaged, pid, error.0 as u64, 0);
         }
@@ -222,6 +229,17 @@ enum Matching {
     Other,
 }
 
+/// A thread that was there before its process was managed; its stack pointer is 0 where the stack is none
+/// of what is managed.
+struct Found {
+    tid: i32,
+    stack_pointer: usize,
+    thread_pointer: usize,
+    mask: Mask,
+    /// Where its area of restartable sequences is, and its bytes.
+    sequences: [usize; 2],
+}
+
 /// Entered by the supervisor; see [`zpager_wire::Entry`].
 pub(crate) extern "C" fn entered(
     what: u64,
@@ -230,20 +248,22 @@ pub(crate) extern "C" fn entered(
     thread_pointer: usize,
     mask: Mask,
     passed: *mut Passed,
+    sequences_start: usize,
+    sequences_bytes: usize,
 ) -> isize {
     PASSED.store(passed, Relaxed);
+    let sequences = [sequences_start, sequences_bytes];
+    let found = Found { tid, stack_pointer, thread_pointer, mask, sequences };
     let outcome = match what {
         what if what == Entry::Process as u64 => {
-            let outcome = manage_process(tid, stack_pointer, thread_pointer, mask);
+            let outcome = manage_process(&found);
             // SAFETY: it is the supervisor's, for this entry.
             unsafe { leave_passed() };
             outcome
         }
         what if what == Entry::Thread as u64 => {
             let mut place = Process::lock(STARTER);
-            let process = place.as_mut().ok_or(EINVAL);
-            process
-                .and_then(|process| process.manage_thread(tid, stack_pointer, thread_pointer, mask))
+            place.as_mut().ok_or(EINVAL).and_then(|process| process.manage_thread(&found))
         }
         what if what == Entry::Load as u64 => {
             let image = Image { start: stack_pointer, end: thread_pointer };
@@ -276,12 +296,7 @@ pub(crate) fn open_userfaultfd() -> Result<Userfaultfd, Errno> {
 }
 
 /// Takes the whole process into management.
-fn manage_process(
-    tid: i32,
-    stack_pointer: usize,
-    thread_pointer: usize,
-    mask: Mask,
-) -> Result<(), Errno> {
+fn manage_process(first: &Found) -> Result<(), Errno> {
     // SAFETY: written by `load`, before anything can come here.
     let (control, image) = unsafe { (CONTROL.ok_or(ENOTCONN)?, image()) };
     let mut place = Process::lock(STARTER);
@@ -302,7 +317,7 @@ fn manage_process(
     process.program_break = current_break();
     MANAGED.store(true, Release);
     count(&control.counters.managed_processes, 1);
-    process.manage_thread(tid, stack_pointer, thread_pointer, mask)
+    process.manage_thread(first)
 }
 
 /// Tells the supervisor of an invariant that does not hold.
@@ -616,16 +631,11 @@ impl Process {
         self.engine.cache.note_references(references.unwrap_or(References::NONE));
     }
 
-    /// Takes a thread into management that is stopped, or is the caller.
-    fn manage_thread(
-        &mut self,
-        tid: i32,
-        stack_pointer: usize,
-        thread_pointer: usize,
-        mask: Mask,
-    ) -> Result<(), Errno> {
+    /// Takes the calling thread into management.
+    fn manage_thread(&mut self, found: &Found) -> Result<(), Errno> {
+        let Found { tid, stack_pointer, thread_pointer, mask, sequences } = *found;
         self.spare_stack(stack_pointer, thread_pointer);
-        self.spare_thread_pointer(thread_pointer);
+        self.spare_control_block(thread_pointer, sequences);
         let thread: &mut Thread = self.threads.claim(self.pid).ok_or(ENOMEM)?;
         thread.tid.store(tid, Relaxed);
         thread.is_seen.store(true, Relaxed);
@@ -645,9 +655,12 @@ impl Process {
         let (start, end) = (region.start as usize * PAGE_BYTES, region.end as usize * PAGE_BYTES);
         let is_at_end = end.saturating_sub(thread_pointer) <= CONTROL_BLOCK_BYTES_MAX;
         let is_own = is_at_end && (stack_pointer..end).contains(&thread_pointer);
+        let around = stack_pointer..stack_pointer + STACK_AROUND_BYTES;
         let (below, high) = match is_own {
             true => (STACK_BYTES_MAX, thread_pointer),
-            false => (STACK_AROUND_BYTES, stack_pointer + STACK_AROUND_BYTES),
+            // What a control block lies above is no longer the stack, if it is this one's.
+            false if around.contains(&thread_pointer) => (STACK_AROUND_BYTES, thread_pointer),
+            false => (STACK_AROUND_BYTES, around.end),
         };
         let low = start.max(stack_pointer.saturating_sub(below));
         self.unmanage(pages_of(low, high.min(end) - low));

@@ -19,10 +19,13 @@ use crate::regions::{Pages, Region};
 /// the variables of shared objects as a rule, a libc's own among them, to which the kernel writes when a
 /// thread ends.
 pub(crate) const MANAGED_BYTES_MIN: usize = 64 * 1024;
-/// What lies around a thread pointer: the static TLS below it, the control block above, which is the
-/// longest in glibc: it ends with the area of restartable sequences. What lies above is none of it.
+/// What lies around a thread pointer: the static TLS below it, the first part of the control block above,
+/// which in glibc has the thread's id and its list of robust mutexes.
 const BELOW_POINTER_BYTES: usize = PAGE_BYTES;
-const ABOVE_POINTER_BYTES: usize = 2464 + 32;
+const ABOVE_POINTER_BYTES: usize = 736 + ROBUST_HEAD_BYTES;
+/// `struct robust_list_head`.
+pub(crate) const ROBUST_HEAD_BYTES: usize = 24;
+const PR_GET_TID_ADDRESS: usize = 40;
 /// Pages whose presence is asked at a time.
 const ADOPTED_PAGES: usize = 512;
 
@@ -188,13 +191,22 @@ impl Process {
         }
     }
 
-    /// Leaves alone what the kernel touches around the pointer of a thread that was there before. A thread
-    /// that is made later names each of them in a call, so that nothing has to be guessed.
-    pub(crate) fn spare_thread_pointer(&mut self, pointer: usize) {
+    /// Leaves alone what the kernel touches of the calling thread, which was there before: of its id and
+    /// its list of robust mutexes the kernel tells where they are, or where the libc has them is known. A
+    /// thread that is made later names each of them in a call.
+    pub(crate) fn spare_control_block(&mut self, pointer: usize, sequences: [usize; 2]) {
         if pointer != 0 {
             let start = pointer.saturating_sub(BELOW_POINTER_BYTES);
             self.unmanage(pages_of(start, BELOW_POINTER_BYTES + ABOVE_POINTER_BYTES));
         }
+        let [start, bytes] = sequences;
+        self.spare(start, bytes);
+        let mut id_address = 0usize;
+        let arguments = [PR_GET_TID_ADDRESS, (&raw mut id_address) as usize];
+        // SAFETY: the kernel writes one word, or refuses where it does not tell.
+        let _ = unsafe { checked(nr::__NR_prctl, arguments) };
+        self.spare(id_address, size_of::<i32>());
+        self.spare(robust_list_head(), ROBUST_HEAD_BYTES);
     }
 
     /// Leaves alone what the kernel touches at an address that it was told to remember.
@@ -203,4 +215,13 @@ impl Process {
             self.unmanage(pages_of(address, bytes.max(1)));
         }
     }
+}
+
+/// Where the calling thread's list of robust mutexes is, or 0 (get_robust_list(2)).
+pub(crate) fn robust_list_head() -> usize {
+    let (mut head, mut bytes) = (0usize, 0usize);
+    let arguments = [0, (&raw mut head) as usize, (&raw mut bytes) as usize];
+    // SAFETY: the kernel writes the two words.
+    let _ = unsafe { checked(nr::__NR_get_robust_list, arguments) };
+    head
 }

@@ -32,7 +32,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -59,10 +59,12 @@ pub const EXECUTES: usize = GIVE_BACK + 3;
 ///
 /// Registers at the entry: `rdi` this number, `rsi` the thread's id, `rdx` its
 /// stack pointer, `rcx` its fs base, `r8` its signal mask before the entry; those
-/// of [`Entry::Load`] are its own. `r9` is where a table of [`Passed`] descriptors is, or 0. The
-/// entry moves to a stack of the agent's own, so all threads of the process must
-/// be stopped and one entered at a time. It ends with `int3` and in `rax` 0 or a
-/// negative error number; the supervisor then restores every register.
+/// of [`Entry::Load`] are its own. `r9` is where a table of [`Passed`] descriptors
+/// is, or 0. `r10` is where the thread's area of restartable sequences is, and
+/// `r11` its bytes ([`sequences_guess`] where nobody knows). The entry moves to a
+/// stack of the agent's own, so all threads of the process must be stopped and one
+/// entered at a time. It ends with `int3` and in `rax` 0 or a negative error
+/// number; the supervisor then restores every register.
 #[repr(u64)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
@@ -74,6 +76,14 @@ pub enum Entry {
     /// it begins, `rcx` where it ends, and `r8` names the control block by its halves, the
     /// supervisor's process id in the upper one and the descriptor there in the lower one.
     Load = 3,
+}
+
+/// Where a thread's area of restartable sequences may be, by its fs base, where the kernel does not tell
+/// (Linux 5.13 does): its address and how many bytes it has. Up to glibc 2.40 it is in the control block,
+/// in the longest of which it lies at 2464.
+#[must_use]
+pub const fn sequences_guess(thread_pointer: u64) -> [u64; 2] {
+    [thread_pointer, 2464 + 32]
 }
 
 /// How pages are lifted out of programs, where tests decide it.

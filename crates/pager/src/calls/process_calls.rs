@@ -3,12 +3,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::signal::Context;
-use zpager_sys::syscall::{self, nr};
+use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, limits, process};
 
 use super::Outcome;
 use crate::process::Process;
 use crate::threads::Thread;
+use crate::unmanage::{ROBUST_HEAD_BYTES, robust_list_head};
 
 const EFAULT: Errno = Errno(14);
 const ENOSYS: Errno = Errno(38);
@@ -24,7 +25,6 @@ const PR_GET_NAME: usize = 16;
 /// `PR_SET_VMA`, which gives memory a name.
 const PR_SET_VMA: usize = 0x5356_4d41;
 const OPTION_BYTES: usize = 256;
-const ROBUST_HEAD_BYTES: usize = 24;
 /// Most entries of a list of robust mutexes that the kernel looks at.
 const ROBUST_MAX: usize = 2048;
 
@@ -79,11 +79,8 @@ impl Process {
     ///
     /// Source: Documentation/locking/robust-futexes.rst, `exit_robust_list`.
     pub(super) fn hold_robust(&mut self, thread: &mut Thread) {
-        let (mut head, mut bytes) = (0usize, 0usize);
-        let arguments = [0, (&raw mut head) as usize, (&raw mut bytes) as usize, 0, 0, 0];
-        // SAFETY: the kernel writes the two words.
-        let asked = unsafe { syscall::call(nr::__NR_get_robust_list, arguments) };
-        if asked != 0 || head == 0 {
+        let head = robust_list_head();
+        if head == 0 {
             return;
         }
         let Some([mut entry, offset, pending]) = self.peek_words(head) else { return };

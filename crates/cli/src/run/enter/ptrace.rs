@@ -25,7 +25,8 @@ const MAX_XSTATE_BYTES: usize = 16 << 10;
 pub(crate) struct RseqConfiguration {
     /// Address of the thread's `struct rseq`, or 0.
     pub(crate) area: u64,
-    area_bytes: u32,
+    /// How many bytes that has.
+    pub(crate) area_bytes: u32,
     signature: u32,
     flags: u32,
     padding: u32,

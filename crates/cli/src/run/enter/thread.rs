@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_long, pid_t, siginfo_t, user_regs_struct};
 use zpager_sys::process::field;
-use zpager_wire::Entry;
+use zpager_wire::{Entry, sequences_guess};
 
 use super::hold::is_ending;
-use super::ptrace::{self, Report};
+use super::ptrace::{self, Report, RseqConfiguration};
 use super::restart::{registers_interrupted, registers_to_go_on};
 
 /// How long one entry may take: the agent walks the page tables of the whole process.
@@ -75,6 +75,8 @@ pub(crate) struct StoppedThread {
     /// Those with which it stopped, and with which it goes on.
     stopped: user_regs_struct,
     registers: user_regs_struct,
+    /// Where its area of restartable sequences is, and its bytes.
+    sequences: [u64; 2],
     /// The signals that the program handles.
     handled: u64,
     vector_state: Vec<u8>,
@@ -94,7 +96,13 @@ impl StoppedThread {
             signals.push(ptrace::signal_information(tid)?);
         }
         let mut registers = ptrace::registers(tid)?;
-        leave_restartable_sequence(pid, tid, &mut registers);
+        let sequences = match ptrace::rseq_configuration(tid) {
+            Ok(RseqConfiguration { area, area_bytes, .. }) => {
+                leave_restartable_sequence(pid, area, &mut registers);
+                [area, area_bytes.into()]
+            }
+            Err(_) => sequences_guess(registers.fs_base),
+        };
         let mask = ptrace::signal_mask(tid)?;
         let Sent { pending, handled } = Sent::to(pid, tid);
         let handler_comes = (pending | bits(&signals)) & handled & !mask != 0;
@@ -102,6 +110,7 @@ impl StoppedThread {
             tid,
             stopped: registers,
             registers: registers_to_go_on(&registers, handler_comes),
+            sequences,
             handled,
             vector_state: ptrace::vector_state(tid)?,
             mask,
@@ -141,6 +150,7 @@ impl StoppedThread {
         entry: Entry,
         [third, fourth, fifth, sixth]: [u64; 4],
     ) -> Result<(), Trouble> {
+        let [sequences_start, sequences_bytes] = self.sequences;
         let answer = self.run_from(user_regs_struct {
             rip: address,
             rdi: entry as u64,
@@ -149,6 +159,8 @@ impl StoppedThread {
             rcx: fourth,
             r8: fifth,
             r9: sixth,
+            r10: sequences_start,
+            r11: sequences_bytes,
             ..self.registers
         })?;
         match i32::try_from(answer.cast_signed()) {
@@ -301,14 +313,13 @@ fn bits(signals: &[siginfo_t]) -> u64 {
 
 /// Takes a thread out of a restartable sequence as the kernel does when it is interrupted there
 /// (Linux kernel/rseq.c): the kernel sees only the entry's address and would let it go on.
-fn leave_restartable_sequence(pid: pid_t, tid: pid_t, registers: &mut user_regs_struct) {
+fn leave_restartable_sequence(pid: pid_t, area: u64, registers: &mut user_regs_struct) {
     /// Offset of `rseq_cs` in `struct rseq`.
     const DESCRIPTOR_OFFSET: u64 = 8;
     /// Offsets in `struct rseq_cs`, as indexes of 8-byte words.
     const START: usize = 1;
     const LENGTH: usize = 2;
     const ABORT: usize = 3;
-    let Ok(configuration) = ptrace::rseq_configuration(tid) else { return };
     let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
     let words = |address: u64| -> Option<[u64; 4]> {
         let mut bytes = [0u8; 32];
@@ -316,10 +327,10 @@ fn leave_restartable_sequence(pid: pid_t, tid: pid_t, registers: &mut user_regs_
         let (words, _) = bytes.as_chunks::<8>();
         Some([words[0], words[1], words[2], words[3]].map(u64::from_ne_bytes))
     };
-    if configuration.area == 0 {
+    if area == 0 {
         return;
     }
-    let Some([descriptor, ..]) = words(configuration.area + DESCRIPTOR_OFFSET) else { return };
+    let Some([descriptor, ..]) = words(area + DESCRIPTOR_OFFSET) else { return };
     if descriptor == 0 {
         return;
     }
