@@ -12,7 +12,9 @@
 //! means the same in every process whatever built it. [`VERSION`] guards that.
 #![no_std]
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
+
+use zpager_sys::futex;
 
 mod counters;
 mod frames;
@@ -49,10 +51,6 @@ pub const BRING_IN: usize = GIVE_BACK + 1;
 /// The value that travels with a queued signal by which a thread of a process calls another one of
 /// the same process.
 pub const CALL_THREAD: usize = GIVE_BACK + 2;
-
-/// The value that travels with a queued SIGURG when a process of the run tells the supervisor that
-/// it is about to run another program, which may be one that has to be entered.
-pub const EXECUTES: usize = GIVE_BACK + 3;
 
 /// What the supervisor asks of a stopped thread when it enters an agent's image
 /// at the entry that the image's ELF header names.
@@ -252,6 +250,10 @@ pub struct Control {
     pub processes: Processes,
     /// Where free frames are likely.
     pub frames_hint: AtomicU32,
+    /// How often a process was about to run another program, which may be one that has to be entered.
+    /// The supervisor sleeps on it (futex(2)): unlike a signal it reaches it from any user and any
+    /// namespace of process ids.
+    pub executions: AtomicU32,
 }
 
 /// Physical bytes held, and the highest values seen.
@@ -325,6 +327,12 @@ fn raise(peak: &AtomicU64, value: u64) {
 }
 
 impl Control {
+    /// Tells the supervisor that a process is about to run another program.
+    pub fn note_execution(&self) {
+        self.executions.fetch_add(1, Release);
+        futex::wake(&self.executions);
+    }
+
     /// A control block for one run.
     pub fn new(settings: Settings) -> Self {
         Control {
@@ -338,6 +346,7 @@ impl Control {
             events: Events::default(),
             processes: Processes::default(),
             frames_hint: AtomicU32::new(0),
+            executions: AtomicU32::new(0),
         }
     }
 

@@ -17,11 +17,11 @@
 //! that program is not managed, and the user is told.
 
 use zpager_sys::file::Fd;
-use zpager_sys::signal::{self, Context, Registers};
+use zpager_sys::signal::{Context, Registers};
 use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_sys::{limits, process};
-use zpager_wire::{CONTROL_VARIABLE, EXECUTES, EventKind};
+use zpager_wire::{CONTROL_VARIABLE, EventKind};
 
 use super::Outcome;
 use crate::process::Process;
@@ -79,8 +79,7 @@ impl Process {
             self.stop_answering();
             self.record_window();
         }
-        // Where it may not be told it comes by now and then.
-        let _ = signal::queue(self.control.settings.supervisor_pid, signal::SIGURG, EXECUTES);
+        self.control.note_execution();
         self.put_carrier_down(context);
         thread.executing = Some(context.registers);
         let registers = &mut context.registers;

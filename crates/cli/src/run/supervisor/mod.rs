@@ -1,7 +1,7 @@
 //! Staying with the program from its start to its end.
 //!
-//! One thread, one loop: it sleeps in sigtimedwait(2) until a signal comes or
-//! something is due. The program is a child in the same process group and on the
+//! One loop: it sleeps in sigtimedwait(2) until a signal comes or something is
+//! due; a second thread only wakes it ([`executions`]). The program is a child in the same process group and on the
 //! same terminal, so job control treats the two as one. While the tree is far from
 //! its budget the loop only looks how large it is ([`watch`]); once it has come near,
 //! the running processes are entered ([`entries`]) and share the budget ([`shares`]), which may follow
@@ -9,6 +9,7 @@
 
 mod entries;
 mod events;
+mod executions;
 mod follow;
 mod pace;
 mod shared;
@@ -65,7 +66,8 @@ pub(crate) fn run(
     watch::come_soon();
     let mut supervisor = Supervisor::new(session, entrance, notices);
     let beside = || recording.as_mut().map(|recording| recording.step());
-    let exit = supervisor.stay_with(program, signals, beside);
+    let exit =
+        executions::during(&session.control, || supervisor.stay_with(program, signals, beside));
     supervisor.told.tell(&session.control.events, supervisor.notices);
     Ok(Ended {
         exit,

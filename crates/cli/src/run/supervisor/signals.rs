@@ -23,6 +23,9 @@ const FAULTS: [c_int; 7] = [
 /// `si_code` of signals that the kernel sends by itself.
 const SI_KERNEL: c_int = 0x80;
 
+/// The value that travels with a SIGURG of this process to itself.
+const EXECUTES: usize = 0x7a70_6578;
+
 /// The supervisor's hold on its signals.
 #[derive(Clone, Copy)]
 pub(crate) struct Signals {
@@ -67,12 +70,20 @@ impl Signals {
     }
 }
 
-/// Whether a process of the run says by a signal that it is about to run another program.
+/// Whether the signal is one of [`tell_of_execution`].
 pub(crate) fn tells_of_execution(info: &siginfo_t) -> bool {
-    // SAFETY: for SI_QUEUE the kernel filled in the value that si_value reads.
+    // SAFETY: for SI_QUEUE the kernel filled in the sender and the value.
     info.si_signo == libc::SIGURG
         && info.si_code == libc::SI_QUEUE
-        && unsafe { info.si_value() }.sival_ptr.addr() == zpager_wire::EXECUTES
+        && unsafe {
+            info.si_pid() == libc::getpid() && info.si_value().sival_ptr.addr() == EXECUTES
+        }
+}
+
+/// Tells a thread of this process, which waits for signals, of a program that runs another one.
+pub(super) fn tell_of_execution(waiting: pid_t) {
+    let pid = std::process::id().cast_signed();
+    zpager_sys::signal::queue_for_thread(pid, waiting, zpager_sys::signal::SIGURG, EXECUTES);
 }
 
 /// Passes a signal on to process `pid` if it was sent to this process alone.
