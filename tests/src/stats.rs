@@ -12,6 +12,8 @@ pub struct Stats {
     pub budget_bytes: u64,
     /// The least that it was.
     pub lowest_budget_bytes: u64,
+    /// The most that it was.
+    pub highest_budget_bytes: u64,
     /// Highest sum of managed resident pages, pool and metadata.
     pub peak_bytes: u64,
     /// The most shared memory that was seen, where it was much.
@@ -121,7 +123,7 @@ impl Stats {
 
     /// The most that `peak_bytes` may be: the budget and 2 % or 4 MiB, whichever is more.
     pub fn peak_limit_bytes(&self) -> u64 {
-        self.budget_bytes + (self.budget_bytes / 50).max(SLACK_BYTES)
+        self.highest_budget_bytes + (self.highest_budget_bytes / 50).max(SLACK_BYTES)
     }
 
     /// Whether the budget was held.

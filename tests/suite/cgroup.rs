@@ -6,8 +6,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tempfile::{NamedTempFile, TempDir};
 use zpager_tests::job::finish;
 use zpager_tests::setup::MIB;
 use zpager_tests::{Ending, Job, Outcome, Setup, Start, Stats, places, victims};
@@ -16,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The command, the program's text, stacks and page tables: what is not in the budget.
 const UNMANAGED_MIB: u64 = 20;
+
+/// The rounds of a victim that goes on until a file `stop` is there.
+const FOREVER: &str = "forever";
 
 /// A memory cgroup of this test's own, removed when the value is dropped.
 struct Group(PathBuf);
@@ -39,8 +43,22 @@ impl Group {
         })
     }
 
+    /// Waits until so much is used in the group; false where that does not come.
+    fn comes_to_use(&self, mib: u64) -> bool {
+        let usages = ["memory.usage_in_bytes", "memory.current"].map(|name| self.0.join(name));
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE / 2 {
+            let used = usages.iter().find_map(|usage| fs::read_to_string(usage).ok());
+            if used.and_then(|used| used.trim().parse().ok()).unwrap_or(0) >= mib * MIB {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
     /// Runs a command in the group.
-    fn run(&self, command: &Command, directory: tempfile::TempDir, shown: &str) -> Outcome {
+    fn run(&self, command: &Command, directory: TempDir, shown: &str) -> Outcome {
         let join = format!("echo $$ > '{}/cgroup.procs' && exec \"$@\"", self.0.display());
         let mut shell = Command::new("sh");
         shell.args(["-c", &join, "sh"]).arg(command.get_program()).args(command.get_args());
@@ -104,14 +122,19 @@ fn nothing_is_killed_in_a_tree_of_processes() {
 
 /// Runs a job in the group with a budget that follows what there is.
 fn automatic(group: &Group, job: &Job) -> Stats {
-    let directory = places::scratch();
+    automatic_in(group, job, places::scratch())
+}
+
+fn automatic_in(group: &Group, job: &Job, directory: TempDir) -> Stats {
     let mut command = Command::new(places::zpager());
     let shown = job.to_string();
     command.args(["run", "--memory", "auto", "--stats", "stats", "--store"]).arg(directory.path());
     command.arg("--").args(shown.split(' '));
     let outcome = group.run(&command, directory, "--memory auto");
     assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
-    assert_eq!(outcome.stdout, job.free().stdout, "{}", outcome.report());
+    if !shown.contains(FOREVER) {
+        assert_eq!(outcome.stdout, job.free().stdout, "{}", outcome.report());
+    }
     let stats: Stats = serde_json::from_slice(&outcome.file("stats")).expect("statistics");
     assert!(stats.is_within_budget(), "{stats:?}");
     stats
@@ -128,6 +151,35 @@ fn a_budget_makes_room_for_shared_memory_and_no_more() {
     let lowest_mib = stats.lowest_budget_bytes / MIB;
     assert!((100..=384 - 200).contains(&lowest_mib), "{lowest_mib} MiB: {stats:?}");
     assert!((160..=210).contains(&(stats.peak_shared_bytes / MIB)), "{stats:?}");
+}
+
+/// What others leave comes to the run: the file of another process of the group, which is memory.
+#[test]
+fn a_budget_rises_by_what_others_leave() {
+    let Some(group) = Group::limited_to(384, "rise") else {
+        println!("skipped: no memory cgroup can be made here");
+        return;
+    };
+    let held = NamedTempFile::new_in("/dev/shm").expect("a file in memory");
+    let mut fill = Command::new("dd");
+    fill.args(["if=/dev/zero", "bs=1M", "count=150"]).arg(format!("of={}", held.path().display()));
+    let filled = group.run(&fill, places::scratch(), "dd");
+    assert_eq!(filled.ending, Ending::Exited(0), "{}", filled.report());
+    let directory = places::scratch();
+    let stop = directory.path().join("stop");
+    let job = victims::job("field").arguments(["400", "words", FOREVER]);
+    let stats = std::thread::scope(|scope| {
+        let run = scope.spawn(|| automatic_in(&group, &job, directory));
+        let is_full = group.comes_to_use(300);
+        drop(held);
+        let is_more = is_full && group.comes_to_use(280);
+        fs::write(stop, "").expect("the job is told to end");
+        let stats = run.join().expect("a run that ends well");
+        assert!(is_full && is_more, "{stats:?}");
+        stats
+    });
+    let [start, highest] = [stats.budget_bytes, stats.highest_budget_bytes].map(|it| it / MIB);
+    assert!(start <= 384 - 150 - 64 && (260..=384 - 64).contains(&highest), "{stats:?}");
 }
 
 /// Each has all of the group when it starts. What grows is not faster than it can be made room for.

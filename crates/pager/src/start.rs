@@ -358,7 +358,7 @@ fn build(
     // SAFETY: nothing is there yet.
     let dropped_bytes = unsafe { process::drop_parts(&[[staging.start(), PAGE_BYTES]]) };
     let hard_bytes = limits::hard_bytes().unwrap_or(u64::MAX) as usize;
-    let pool_bytes_max = (settings.budget_bytes as usize).min(hard_bytes / POOL_PART);
+    let pool_bytes_max = (settings.most_bytes as usize).min(hard_bytes / POOL_PART);
     // SAFETY: the supervisor's mapping, which `load` has mapped as a whole.
     let tables = unsafe { Tables::behind(control) };
     let own = Own { frames: tables.frames };

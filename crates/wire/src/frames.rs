@@ -85,16 +85,16 @@ pub struct Frames<'a> {
     words: &'a [AtomicU32],
 }
 
-/// Frames of a run with this budget, a multiple of 64.
-const fn frames_for(budget_bytes: u64) -> usize {
-    let wanted = (budget_bytes / PAGE_BYTES) as usize + SPARE;
+/// Frames of a run whose budget is at most so much, a multiple of 64.
+const fn frames_for(most_bytes: u64) -> usize {
+    let wanted = (most_bytes / PAGE_BYTES) as usize + SPARE;
     let most = if wanted < FRAMES_MAX { wanted } else { FRAMES_MAX };
     most / BITS * BITS
 }
 
-/// Bytes of the tables of a run with this budget.
-pub(crate) const fn tables_bytes(budget_bytes: u64) -> usize {
-    let frames = frames_for(budget_bytes);
+/// Bytes of the tables of a run whose budget is at most so much.
+pub(crate) const fn tables_bytes(most_bytes: u64) -> usize {
+    let frames = frames_for(most_bytes);
     frames * size_of::<AtomicU32>() + MAX_PROCESSES * (frames / BITS) * size_of::<AtomicU64>()
 }
 
@@ -145,7 +145,7 @@ impl<'a> Tables<'a> {
     /// Behind `control` lie [`Control::mapping_bytes`] less its own, zero at first, which are used
     /// for nothing else.
     pub unsafe fn behind(control: &'a Control) -> Self {
-        let frames = frames_for(control.settings.budget_bytes);
+        let frames = frames_for(control.settings.most_bytes);
         let start = core::ptr::from_ref(control).wrapping_add(1).cast::<AtomicU32>();
         // SAFETY: the caller's promise; a block is a multiple of 8 long, and so are the frames' words.
         let (words, holds) = unsafe {
@@ -389,11 +389,11 @@ mod tests {
     }
 
     /// A control block with its tables behind it, as words.
-    fn mapping(budget_bytes: u64) -> Vec<u64> {
+    fn mapping(most_bytes: u64) -> Vec<u64> {
         // SAFETY: settings are numbers only.
         let mut settings: crate::Settings = unsafe { core::mem::zeroed() };
-        settings.budget_bytes = budget_bytes;
-        let mut words = std::vec![0u64; Control::mapping_bytes(budget_bytes).div_ceil(8)];
+        settings.most_bytes = most_bytes;
+        let mut words = std::vec![0u64; Control::mapping_bytes(most_bytes).div_ceil(8)];
         // SAFETY: long enough and aligned.
         unsafe { words.as_mut_ptr().cast::<Control>().write(Control::new(settings)) };
         words

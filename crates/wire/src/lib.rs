@@ -156,6 +156,8 @@ impl core::fmt::Debug for StoreKey {
 pub struct Settings {
     /// The physical bytes that resident pages, pools and zpager's own data may take together.
     pub budget_bytes: u64,
+    /// What [`Control::budget_bytes`] may become at the most.
+    pub most_bytes: u64,
     /// How many bytes all stores may hold in whole clusters, as the store crate counts them; 0
     /// without a store.
     pub store_limit_bytes: u64,
@@ -197,6 +199,7 @@ impl Settings {
     /// No memory, no store, and nothing asked for besides.
     pub const NONE: Self = Settings {
         budget_bytes: 0,
+        most_bytes: 0,
         store_limit_bytes: 0,
         stores: [StoreSettings::NONE; STORES_MAX],
         servers: [ServerSettings::NONE; STORES_MAX],
@@ -237,8 +240,8 @@ pub struct Control {
     pub pressure: AtomicU32,
     /// What the user asked for.
     pub settings: Settings,
-    /// The budget as it is now: that of the settings, or less where `--memory auto` has it follow what
-    /// there is.
+    /// The budget as it is now: that of the settings, or less or more where `--memory auto` has it
+    /// follow what there is.
     pub budget_bytes: AtomicU64,
     /// Bytes that all managed processes hold together.
     pub usage: Usage,
@@ -351,8 +354,8 @@ impl Control {
     }
 
     /// Bytes of the whole mapping of a run with this budget.
-    pub const fn mapping_bytes(budget_bytes: u64) -> usize {
-        size_of::<Control>() + frames::tables_bytes(budget_bytes)
+    pub const fn mapping_bytes(most_bytes: u64) -> usize {
+        size_of::<Control>() + frames::tables_bytes(most_bytes)
     }
 
     /// Bytes that may still be taken; negative when the budget is exceeded.

@@ -26,6 +26,8 @@ const RESERVE_DIVISOR: u64 = 10;
 pub(crate) struct Budget {
     /// The physical bytes that resident pages, pool and zpager's own data may take together.
     pub(crate) bytes: u64,
+    /// What it may become: `bytes`, or with `auto` all that there is but for a reserve, once others leave it.
+    pub(crate) most_bytes: u64,
     /// What was left beside them; 0 where the user asked for a budget.
     pub(crate) reserve_bytes: u64,
     /// What decided it.
@@ -59,29 +61,44 @@ impl fmt::Display for Source {
 /// Nothing says how much there is, or it is below what the agent needs.
 pub(crate) fn choose(memory: Memory) -> Result<Budget, Failure> {
     match memory {
-        Memory::Bytes(bytes) => Ok(Budget { bytes, reserve_bytes: 0, source: Source::Asked }),
+        Memory::Bytes(bytes) => {
+            let source = Source::Asked;
+            Ok(Budget { bytes, most_bytes: bytes, reserve_bytes: 0, source })
+        }
         Memory::Auto => {
             let text = std::fs::read_to_string("/proc/meminfo").or_fail("reading /proc/meminfo")?;
+            let total_bytes = value_bytes(&text, "MemTotal:").unwrap_or(0);
             let Some(available_bytes) = machine_available_bytes(&text) else {
                 return Err(Failure::own("/proc/meminfo has no MemAvailable: give --memory SIZE"));
             };
-            automatic(available_bytes, Groups::find().rooms())
+            automatic([available_bytes, total_bytes], Groups::find().rooms())
         }
     }
 }
 
 /// The tightest of the machine's and the cgroups' room, less the reserve.
-fn automatic(machine_bytes: u64, groups: Vec<Room>) -> Result<Budget, Failure> {
+fn automatic(
+    [machine_bytes, machine_total_bytes]: [u64; 2],
+    groups: Vec<Room>,
+) -> Result<Budget, Failure> {
+    let limits = groups.iter().map(|room| room.limit_bytes);
+    let limit_bytes = limits.fold(machine_total_bytes, u64::min);
     let machine = (machine_bytes, Source::Machine);
     let groups = groups.into_iter().map(|room| (room.bytes, Source::Cgroup(room.group)));
     let (room_bytes, source) =
         std::iter::once(machine).chain(groups).min_by_key(|(bytes, _)| *bytes).expect("not empty");
-    let reserve_bytes = MIN_RESERVE_BYTES.max(room_bytes / RESERVE_DIVISOR);
+    let reserve_bytes = reserve_bytes(room_bytes);
     let bytes = room_bytes.saturating_sub(reserve_bytes);
     check_budget(bytes).map_err(|failure| {
         Failure::own(format!("--memory auto, by {source}: {}", failure.message))
     })?;
-    Ok(Budget { bytes, reserve_bytes, source })
+    let most_bytes = limit_bytes.saturating_sub(self::reserve_bytes(limit_bytes)).max(bytes);
+    Ok(Budget { bytes, most_bytes, reserve_bytes, source })
+}
+
+/// What is left of so much for what zpager does not manage.
+pub(crate) fn reserve_bytes(room_bytes: u64) -> u64 {
+    MIN_RESERVE_BYTES.max(room_bytes / RESERVE_DIVISOR)
 }
 
 /// What may be had at this moment besides what is held, at the most: the tightest of all there is.
@@ -103,8 +120,10 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    /// Of a group with 20 MiB in use.
     fn room(bytes: u64, group: &str) -> Room {
-        Room { bytes, most_bytes: bytes, group: group.into() }
+        let limit_bytes = bytes + 20 * MIB;
+        Room { bytes, most_bytes: bytes, limit_bytes, group: group.into() }
     }
 
     #[test]
@@ -117,18 +136,21 @@ mod tests {
 
     #[test]
     fn the_tightest_room_counts_less_the_reserve() {
-        let free = automatic(10_000 * MIB, vec![]).expect("enough");
-        let (bytes, reserve_bytes) = (9000 * MIB, 1000 * MIB);
-        assert_eq!(free, Budget { bytes, reserve_bytes, source: Source::Machine });
+        let machine = [10_000 * MIB, 20_000 * MIB];
+        let free = automatic(machine, vec![]).expect("enough");
+        let [bytes, most_bytes, reserve_bytes] = [9000, 18_000, 1000].map(|mib| mib * MIB);
+        assert_eq!(free, Budget { bytes, most_bytes, reserve_bytes, source: Source::Machine });
         let groups = vec![room(5000 * MIB, "/a"), room(256 * MIB, "/a/b"), room(400 * MIB, "/c")];
-        let tight = automatic(10_000 * MIB, groups).expect("enough");
-        let (bytes, reserve_bytes) = (192 * MIB, 64 * MIB);
-        assert_eq!(tight, Budget { bytes, reserve_bytes, source: Source::Cgroup("/a/b".into()) });
+        let tight = automatic(machine, groups).expect("enough");
+        let [bytes, most_bytes, reserve_bytes] = [192, 212, 64].map(|mib| mib * MIB);
+        let source = Source::Cgroup("/a/b".into());
+        assert_eq!(tight, Budget { bytes, most_bytes, reserve_bytes, source });
     }
 
     #[test]
     fn no_room_is_said_with_its_cause() {
-        let failure = automatic(1000 * MIB, vec![room(70 * MIB, "/full")]).expect_err("too tight");
+        let failure =
+            automatic([1000 * MIB; 2], vec![room(70 * MIB, "/full")]).expect_err("too tight");
         assert_eq!(failure.status, 125);
         assert!(failure.message.contains("/full"), "{failure:?}");
     }

@@ -21,6 +21,8 @@ pub(crate) struct Room {
     pub(crate) bytes: u64,
     /// The same, if the file cache that is in use went, too.
     pub(crate) most_bytes: u64,
+    /// Its limit.
+    pub(crate) limit_bytes: u64,
     /// Its directory.
     pub(crate) group: PathBuf,
 }
@@ -92,6 +94,7 @@ fn room_of(version: &Version, group: &Path) -> Option<Room> {
     Some(Room {
         bytes: limit_bytes.saturating_sub(held_bytes),
         most_bytes: limit_bytes.saturating_sub(held_bytes.saturating_sub(used_bytes)),
+        limit_bytes,
         group: group.to_owned(),
     })
 }
@@ -231,8 +234,9 @@ mod tests {
         write(&top.join("a"), "memory.stat", "anon 1\ninactive_file 300\nactive_file 50\n");
         write(&top, "memory.max", "5000\n");
         let rooms = rooms_between(&V2, &leaf, &top);
-        let room = |bytes, most_bytes, group| Room { bytes, most_bytes, group };
-        let expected = [room(700, 750, top.join("a")), room(5000, 5000, top.clone())];
+        let room =
+            |bytes, most_bytes, limit_bytes, group| Room { bytes, most_bytes, limit_bytes, group };
+        let expected = [room(700, 750, 900, top.join("a")), room(5000, 5000, 5000, top.clone())];
         assert_eq!(rooms, expected);
         std::fs::remove_dir_all(&top).expect("removed");
     }

@@ -19,7 +19,7 @@ impl SharedControl {
     /// # Errors
     /// The system has no memory or no descriptor left.
     pub(crate) fn new(settings: Settings) -> Result<Self, Failure> {
-        let length_bytes = Control::mapping_bytes(settings.budget_bytes);
+        let length_bytes = Control::mapping_bytes(settings.most_bytes);
         let control = Control::new(settings);
         Shared::new(control, length_bytes, "zpager-control", "control block").map(SharedControl)
     }

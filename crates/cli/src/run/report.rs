@@ -1,5 +1,6 @@
 //! What the user is told: warnings while the program runs, then a line and a file of statistics.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -52,8 +53,8 @@ pub(crate) struct Ended {
     pub(crate) peak_unmanaged_bytes: u64,
     /// The most that the tree's shared memory was seen to take, where it was much.
     pub(crate) peak_shared_bytes: u64,
-    /// The lowest that the budget was.
-    pub(crate) lowest_budget_bytes: u64,
+    /// The lowest and the highest that the budget was.
+    pub(crate) budget_range_bytes: RangeInclusive<u64>,
     /// The pools when they were seen at their largest.
     pub(crate) pool: PoolSeen,
 }
@@ -82,6 +83,7 @@ impl PoolSeen {
 struct Statistics {
     budget_bytes: u64,
     lowest_budget_bytes: u64,
+    highest_budget_bytes: u64,
     peak_bytes: u64,
     peak_resident_bytes: u64,
     peak_pool_bytes: u64,
@@ -158,7 +160,8 @@ impl Statistics {
         };
         Statistics {
             budget_bytes: budget.bytes,
-            lowest_budget_bytes: ended.lowest_budget_bytes,
+            lowest_budget_bytes: *ended.budget_range_bytes.start(),
+            highest_budget_bytes: *ended.budget_range_bytes.end(),
             peak_bytes: value(&usage.peak_bytes),
             peak_resident_bytes: value(&usage.peak_resident_bytes),
             peak_pool_bytes: value(&usage.peak_pool_bytes),
@@ -221,11 +224,14 @@ impl Statistics {
         let budget = match &budget.source {
             Source::Asked => size::display(budget.bytes),
             chosen => {
-                let lowest = match self.lowest_budget_bytes {
-                    bytes if bytes == budget.bytes => String::new(),
-                    bytes => format!(", {} at the least", size::display(bytes)),
+                let differing = |bytes: u64, which: &str| match bytes == budget.bytes {
+                    true => String::new(),
+                    false => format!(", {} at the {which}", size::display(bytes)),
                 };
-                format!("{}{lowest} ({chosen}, less a reserve)", size::display(budget.bytes))
+                let lowest = differing(self.lowest_budget_bytes, "least");
+                let highest = differing(self.highest_budget_bytes, "most");
+                let start = size::display(budget.bytes);
+                format!("{start}{lowest}{highest} ({chosen}, less a reserve)")
             }
         };
         let shared = match self.peak_shared_bytes {
@@ -309,14 +315,14 @@ mod tests {
             elapsed,
             peak_unmanaged_bytes: 5 << 20,
             peak_shared_bytes: 0,
-            lowest_budget_bytes: asked.bytes,
+            budget_range_bytes: asked.bytes..=asked.bytes,
             pool,
         };
         Statistics::gather(&control, &[], &asked, "lz4", &ended)
     }
 
     fn budget(source: Source) -> Budget {
-        Budget { bytes: 96 << 20, reserve_bytes: 0, source }
+        Budget { bytes: 96 << 20, most_bytes: 96 << 20, reserve_bytes: 0, source }
     }
 
     #[test]
@@ -365,5 +371,8 @@ mod tests {
         let told = lower.summary(&budget(Source::Machine));
         assert!(told.contains("96.0 MiB, 64.0 MiB at the least (the machine's"), "{told}");
         assert!(told.ends_with("; 32.0 MiB of shared memory besides"), "{told}");
+        let higher = Statistics { highest_budget_bytes: 128 << 20, ..statistics(Exit::Code(0), 1) };
+        let told = higher.summary(&budget(Source::Machine));
+        assert!(told.contains("96.0 MiB, 128.0 MiB at the most (the machine's"), "{told}");
     }
 }

@@ -69,6 +69,7 @@ impl Session {
         let confinement = Confinement::own();
         let control = SharedControl::new(Settings {
             budget_bytes: budget.bytes,
+            most_bytes: budget.most_bytes,
             store_limit_bytes: stores.as_ref().map_or(0, |stores| stores.limit_bytes),
             stores: stores.as_ref().map_or([StoreSettings::NONE; STORES_MAX], OpenStores::settings),
             servers: stores

@@ -3,7 +3,8 @@
 //! It is settled before the program starts, with a reserve for what zpager does not manage
 //! ([`crate::run::budget`]). Where that takes more - the program's shared memory, other processes of the
 //! container, another run - the budget gives way, so that half of the reserve stays free, and comes back
-//! as far as that is free again, up to what it was at the start. What the file cache takes does
+//! as far as that is free again, up to what it was at the start. Where others leave more than there was
+//! then, it rises past that, so that the whole of a reserve stays free. What the file cache takes does
 //! not count: the kernel gives that up before it runs out. A budget that the user names stays.
 //!
 //! The next look comes before memory that grows fast could take half of what is free. What a process had
@@ -11,6 +12,7 @@
 //! Bad case: memory that grows faster, or by more than the budget can give.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,7 @@ use libc::pid_t;
 use zpager_wire::{Control, ProcessSlot};
 
 use super::pace::Pace;
-use crate::run::budget::{Budget, room_bytes};
+use crate::run::budget::{Budget, reserve_bytes, room_bytes};
 use crate::run::cgroup::Groups;
 use crate::run::config::MIN_BUDGET_BYTES;
 
@@ -39,6 +41,9 @@ const FREEING: Duration = Duration::from_millis(100);
 /// A budget comes back by this part of what is free in a look, for others may want it as well.
 const RISE_PART: u64 = 4;
 
+/// Past the start it rises where it becomes more by this part at least.
+const WORTHWHILE_PART: u64 = 16;
+
 /// Follows what there is.
 #[derive(Debug)]
 pub(crate) struct Follow {
@@ -47,6 +52,9 @@ pub(crate) struct Follow {
     ending: Ending,
     /// The lowest that the budget was while anything was managed.
     lowest_bytes: u64,
+    highest_bytes: u64,
+    /// Whether the budget is less than it has been.
+    has_fallen: bool,
     pace: Pace,
 }
 
@@ -62,26 +70,36 @@ struct Ending {
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     start_bytes: u64,
-    /// What is to stay free of the reserve.
-    spare_bytes: u64,
+    /// The most that it may become.
+    most_bytes: u64,
+    /// The reserve at the start.
+    reserve_bytes: u64,
 }
 
 impl Follow {
     /// Follows from this budget on, if it is one that follows.
     pub(crate) fn from(budget: &Budget) -> Option<Self> {
-        let limits = Limits { start_bytes: budget.bytes, spare_bytes: budget.reserve_bytes / 2 };
+        let Budget { bytes, most_bytes, reserve_bytes, .. } = *budget;
+        let limits = Limits { start_bytes: bytes, most_bytes, reserve_bytes };
         (budget.reserve_bytes > 0).then(|| Follow {
             groups: Groups::find(),
             limits,
             ending: Ending::default(),
-            lowest_bytes: budget.bytes,
+            lowest_bytes: bytes,
+            highest_bytes: bytes,
+            has_fallen: false,
             pace: Pace::due(),
         })
     }
 
-    /// The lowest that the budget was.
-    pub(crate) fn lowest_bytes(&self) -> u64 {
-        self.lowest_bytes
+    /// The lowest and the highest that the budget was.
+    pub(crate) fn range_bytes(&self) -> RangeInclusive<u64> {
+        self.lowest_bytes..=self.highest_bytes
+    }
+
+    /// Whether the budget is less than it has been, so that the run may hold more than it.
+    pub(crate) fn has_fallen(&self) -> bool {
+        self.has_fallen
     }
 
     /// The time until the next look.
@@ -113,6 +131,8 @@ impl Follow {
         let before_bytes = control.budget_bytes.load(Relaxed);
         let budget_bytes = self.limits.budget_bytes(before_bytes, held_bytes, room_bytes);
         control.budget_bytes.store(budget_bytes, Relaxed);
+        self.highest_bytes = self.highest_bytes.max(budget_bytes);
+        self.has_fallen = budget_bytes < self.highest_bytes;
         if control.processes.count() > 0 {
             self.lowest_bytes = self.lowest_bytes.min(budget_bytes);
         }
@@ -138,10 +158,16 @@ impl Ending {
 impl Limits {
     /// The budget of a run that holds `held_bytes` of it, where `room_bytes` may be had besides.
     fn budget_bytes(self, before_bytes: u64, held_bytes: u64, room_bytes: u64) -> u64 {
-        let Limits { start_bytes, spare_bytes } = self;
-        let fits_bytes = held_bytes.saturating_add(room_bytes).saturating_sub(spare_bytes);
+        let Limits { start_bytes, most_bytes, .. } = self;
+        let there_bytes = held_bytes.saturating_add(room_bytes);
+        let reserve_bytes = self.reserve_bytes.max(reserve_bytes(there_bytes));
+        let fits_bytes = there_bytes.saturating_sub(reserve_bytes / 2);
+        let stays_bytes = before_bytes.clamp(fits_bytes.min(start_bytes), fits_bytes);
+        let risen_bytes = there_bytes.saturating_sub(reserve_bytes);
+        let is_worthwhile = risen_bytes > stays_bytes + stays_bytes / WORTHWHILE_PART;
         let least_bytes = MIN_BUDGET_BYTES.max(start_bytes / LEAST_PART).min(start_bytes);
-        let bytes = fits_bytes.clamp(least_bytes, start_bytes);
+        let bytes = if is_worthwhile { risen_bytes } else { stays_bytes };
+        let bytes = bytes.clamp(least_bytes, most_bytes);
         match bytes.checked_sub(before_bytes) {
             Some(more_bytes) => before_bytes + more_bytes.div_ceil(RISE_PART),
             None => bytes,
@@ -160,7 +186,8 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    const LIMITS: Limits = Limits { start_bytes: 448 * MIB, spare_bytes: 32 * MIB };
+    const LIMITS: Limits =
+        Limits { start_bytes: 448 * MIB, most_bytes: 900 * MIB, reserve_bytes: 64 * MIB };
 
     #[test]
     fn it_gives_way_to_what_takes_the_reserve_and_comes_back() {
@@ -180,6 +207,22 @@ mod tests {
             budget = next.max(budget);
         }
         assert!(budget >= 444, "{budget}");
+    }
+
+    #[test]
+    fn it_rises_past_the_start_by_what_others_leave() {
+        let of = |before: u64, held: u64, room: u64| {
+            LIMITS.budget_bytes(before * MIB, held * MIB, room * MIB) / MIB
+        };
+        assert_eq!(of(448, 448, 64 + 28), 448, "not for a little");
+        assert_eq!(of(448, 448, 64 + 40), 448 + 10);
+        let mut budget = 448;
+        for _ in 0..30 {
+            budget = of(budget, 448, 2000);
+        }
+        assert!((845..=900).contains(&budget), "there is no more than that: {budget}");
+        assert_eq!(of(900, 800, 150), 900, "half of the reserve is taken");
+        assert_eq!(of(900, 800, 40), 840 - 42);
     }
 
     #[test]
@@ -205,7 +248,12 @@ mod tests {
     #[test]
     fn a_budget_that_was_asked_for_stays() {
         use crate::run::budget::Source;
-        let budget = |reserve_bytes| Budget { bytes: MIB, reserve_bytes, source: Source::Asked };
+        let budget = |reserve_bytes| Budget {
+            bytes: MIB,
+            most_bytes: MIB,
+            reserve_bytes,
+            source: Source::Asked,
+        };
         assert!(Follow::from(&budget(0)).is_none());
         assert!(Follow::from(&budget(MIB)).is_some());
     }

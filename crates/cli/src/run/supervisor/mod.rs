@@ -40,7 +40,7 @@ use entries::{Entries, Scope};
 use events::Told;
 use follow::Follow;
 use shared::SharedMemory;
-use shares::{Shares, is_over_less};
+use shares::{Shares, is_full};
 use signals::Signals;
 use tree::Tree;
 use watch::{Look, Watch};
@@ -72,7 +72,9 @@ pub(crate) fn run(
     Ok(Ended {
         exit,
         elapsed: started.elapsed(),
-        lowest_budget_bytes: supervisor.follow.map_or(session.budget.bytes, |f| f.lowest_bytes()),
+        budget_range_bytes: supervisor
+            .follow
+            .map_or(session.budget.bytes..=session.budget.bytes, |follow| follow.range_bytes()),
         peak_unmanaged_bytes: supervisor.watch.peak_bytes(),
         peak_shared_bytes: supervisor.shared_memory.peak_bytes(),
         pool: supervisor.pool,
@@ -180,7 +182,7 @@ impl<'a> Supervisor<'a> {
             Phase::Entering | Phase::FromStart => self.entries.pending_bytes(),
         });
         self.watch.set_budget(control.budget_bytes.load(Relaxed));
-        (follow.pause(), has_looked && is_over_less(control))
+        (follow.pause(), has_looked && follow.has_fallen() && is_full(control))
     }
 
     /// Tells of shared memory once it is much, where the budget does not make room for it.
@@ -215,7 +217,8 @@ impl<'a> Supervisor<'a> {
             Phase::Entering | Phase::FromStart => self.entries.step(&mut self.tree, control),
             Phase::Watching => None,
         };
-        let pause = self.shares.step(control, &control.tables());
+        let has_fallen = self.follow.as_ref().is_some_and(Follow::has_fallen);
+        let pause = self.shares.step(control, &control.tables(), has_fallen);
         if let Some(stores) = &self.session.stores {
             control.processes.free_left(|process, is_lent| stores.give_back(process, is_lent));
         }

@@ -29,9 +29,14 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Takes back the shares of the dead and has the rich give to the starving; gives the time
-    /// until the next look.
-    pub(crate) fn step(&mut self, control: &Control, tables: &Tables<'_>) -> Duration {
+    /// Takes back the shares of the dead and has the rich give to the starving, and to what is left of a
+    /// budget that has fallen; gives the time until the next look.
+    pub(crate) fn step(
+        &mut self,
+        control: &Control,
+        tables: &Tables<'_>,
+        has_fallen: bool,
+    ) -> Duration {
         for slot in control.processes.in_use() {
             let pid = slot.pid.load(Relaxed);
             if is_gone(pid) {
@@ -40,7 +45,7 @@ impl Shares {
         }
         let starving = self.note_starving(control);
         let wants_room = is_full(control) && !starving.is_empty();
-        if (wants_room || is_over_less(control))
+        if (wants_room || has_fallen && is_full(control))
             && let Some(slot) = richest(control, &starving)
         {
             ask(slot);
@@ -63,13 +68,9 @@ impl Shares {
     }
 }
 
-fn is_full(control: &Control) -> bool {
+/// Whether the run has all of its budget, or more.
+pub(crate) fn is_full(control: &Control) -> bool {
     control.room_bytes() <= 0
-}
-
-/// Whether the run has all of a budget that has become less, or more.
-pub(crate) fn is_over_less(control: &Control) -> bool {
-    control.budget_bytes.load(Relaxed) < control.settings.budget_bytes && is_full(control)
 }
 
 /// The process with the most resident bytes of those that do not starve themselves and have not
@@ -128,7 +129,10 @@ mod tests {
         hold(&control, child.id().cast_signed(), 4096);
         hold(&control, std::process::id().cast_signed(), 8192);
         child.wait().expect("its end");
-        assert_eq!(Shares::default().step(&control, &Tables::empty(&control)), SINGLE_INTERVAL);
+        assert_eq!(
+            Shares::default().step(&control, &Tables::empty(&control), false),
+            SINGLE_INTERVAL
+        );
         assert_eq!(control.usage.total_bytes(), 8192);
     }
 
