@@ -103,6 +103,7 @@ hazards! {
     // is theirs besides, which without a store would all be RAM.
     forks "forks" 24 in Disk;
     kin "kin" 24;
+    siblings "siblings" 48;
     held_up "held_up" 20;
     tree "tree" 32;
     daemon "daemon" 20;
@@ -356,6 +357,21 @@ fn written_ahead() {
 fn robust_in_clean_pages() {
     let setup = Setup::of_mib(20).start(Start::FirstInstruction);
     check(victims::job("robust"), setup.set("default.split=84%"));
+}
+
+/// What processes have in common that were forked before the budget came near is counted once: each for
+/// itself, they would have three times the budget.
+#[test]
+fn forked_before_the_budget_came_near() {
+    for lift in [Lift::Move, Lift::Copy, Lift::Stretches] {
+        let job = victims::job("siblings");
+        let free = job.free();
+        let managed = job.managed(&Setup::of_mib(48).start(Start::Pressure).lift(lift));
+        managed.expect_like(&free);
+        let report = managed.outcome.report();
+        assert!(managed.stats.is_pressed(), "{report}{:?}", managed.stats);
+        assert!(managed.stats.is_within_budget(), "{report}{:?}", managed.stats);
+    }
 }
 
 /// Processes that fill memory at once stand still until the last of them is taken over: those that go on

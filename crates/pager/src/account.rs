@@ -73,6 +73,9 @@ impl Process {
 
     /// Brings the run's sums up to date.
     pub(crate) fn publish(&mut self) {
+        if self.awaits_kin {
+            return;
+        }
         // What moves between the two is taken off first, so that no peak counts it twice.
         let is_less = ACCOUNT.is_less();
         if is_less {

@@ -100,6 +100,9 @@ pub(crate) struct Process {
     pub(crate) spare_pages: usize,
     /// The kernel may have pages of the program after a call, in a pipe or on their way to a network.
     pub(crate) lends_pages: bool,
+    /// It is being entered with others, and what it has in common with them is not known yet: nothing of it
+    /// is in the run's sums.
+    pub(crate) awaits_kin: bool,
     /// The kernel or a device may have pages beyond a call and write them.
     pub(crate) may_pin: bool,
     /// Pages that lie apart can be given back with one call.

@@ -30,6 +30,9 @@
 //! operations are relaxed, and the fork itself orders what the child inherits.
 //! Nobody waits for a relative with more than a bounded number of naps.
 //!
+//! Processes that were forked while nothing was managed, and are entered together, have frames for what
+//! they have in common from then on ([`Kin`](zpager_wire::Kin)).
+//!
 //! Other metadata has no frames. A child counts its index as its own from the start,
 //! and orders, tables and buffers as far as it writes them itself; the frames' own
 //! words, four bytes a page of the budget and a bit for each process, are not counted.
@@ -40,15 +43,19 @@
 //! a starving relative or the supervisor notices its end; what one held that became
 //! a program without the agent, until that ends.
 
-use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 
 use zpager_cache::{Entry, History, State};
 use zpager_sys::{PAGE_BYTES, process, signal};
 use zpager_wire::{ASKED, Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot, UNANSWERED, UNASKED};
 
 use crate::fault::fail;
+use crate::hold::pages_of;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
+use crate::start::open_pagemap;
 
 /// Neighbours that are taken over with one call when their other holders are gone.
 const CLAIMED_PAGES: u64 = 512;
@@ -116,6 +123,22 @@ impl Account {
         let frame = frames.share()?;
         self.holds().set(frame);
         self.change_pages.fetch_add(1, Relaxed);
+        Some(frame)
+    }
+
+    /// Has a page in the frame that its cell names, or that it gets.
+    fn share_with_kin(&self, frames: &Frames<'_>, cell: &AtomicU32) -> Option<Frame> {
+        let known = Frame::from_raw(cell.load(Relaxed));
+        let frame = match known.filter(|frame| frames.hold(*frame)) {
+            Some(frame) => frame,
+            None => {
+                let frame = frames.begin()?;
+                cell.store(frame.raw(), Relaxed);
+                self.change_pages.fetch_add(1, Relaxed);
+                frame
+            }
+        };
+        self.holds().set(frame);
         Some(frame)
     }
 
@@ -282,6 +305,48 @@ impl Process {
                     self.shared_pages += 1;
                 }
                 // No frame: each counts the page as its own.
+                None => {
+                    self.protect_page(page, false);
+                }
+            }
+        }
+    }
+
+    /// What is common to this process and others with which it was entered is counted once. All of them
+    /// stand still, and what the kernel writes to by itself is spared already.
+    pub(crate) fn share_with_kin(&mut self) {
+        let pagemap = open_pagemap();
+        for at in 0..self.regions.all().len() {
+            let (start, bytes) = self.regions.all()[at].bytes();
+            if let Ok(pagemap) = &pagemap {
+                pagemap.each_common(start..start + bytes, |run| {
+                    self.share_run_with_kin(pages_of(run.start, run.len()));
+                });
+            }
+        }
+        self.awaits_kin = false;
+        self.publish();
+    }
+
+    fn share_run_with_kin(&mut self, pages: Pages) {
+        let (start, bytes) =
+            (pages.start as usize * PAGE_BYTES, pages.clone().count() * PAGE_BYTES);
+        if self.uffd.write_protect(start, bytes, true).is_err() {
+            return;
+        }
+        let turn = self.control.kin_turn.load(Relaxed);
+        for page in pages {
+            let is_own = matches!(
+                self.engine.cache.index.get(page).state(),
+                State::Resident { frame: 0, .. }
+            );
+            let cell = self.tables.kin.cell(turn, page).filter(|_| is_own);
+            match cell.and_then(|cell| ACCOUNT.share_with_kin(&self.tables.frames, cell)) {
+                Some(frame) => {
+                    self.set_frame(page, Some(frame));
+                    self.resident_pages -= 1;
+                    self.shared_pages += 1;
+                }
                 None => {
                     self.protect_page(page, false);
                 }

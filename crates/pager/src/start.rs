@@ -14,6 +14,7 @@ use zpager_policy::{Design, Faster, SLOTS, Sample, Sampler, StoreCodec};
 use zpager_store::{Cipher, Clusters, References, Seal, Stores};
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
+use zpager_sys::pagemap::Pagemap;
 use zpager_sys::process::Confinement;
 use zpager_sys::processor::ticks;
 use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
@@ -21,7 +22,7 @@ use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
 use zpager_wire::{
-    CONTROL_VARIABLE, Control, Entry, EventKind, Lifting, Passed, ProcessSlot, STORES_MAX,
+    CONTROL_VARIABLE, Control, Entry, EventKind, Lifting, PAGEMAP, Passed, ProcessSlot, STORES_MAX,
     ServerSettings, Settings, StoreKey, StoreSettings, Tables, sequences_guess,
 };
 
@@ -123,13 +124,14 @@ pub unsafe fn load(image: Image) {
         let pointer = thread_pointer();
         let mask = signal::set_mask(!0);
         let sequences = sequences_guess(pointer as u64).map(|word| word as usize);
-        let outcome = manage_process(&Found {
+        let first = Found {
             tid: process::tid(),
             stack_pointer: 0,
             thread_pointer: pointer,
             mask,
             sequences,
-        });
+        };
+        let outcome = manage_process(&first, false);
         if let Err(error) = outcome {
             control.events.note(EventKind::NotManaged, pid, error.0 as u64, 0);
         }
@@ -256,14 +258,23 @@ pub(crate) extern "C" fn entered(
     let found = Found { tid, stack_pointer, thread_pointer, mask, sequences };
     let outcome = match what {
         what if what == Entry::Process as u64 => {
-            let outcome = manage_process(&found);
-            // SAFETY: it is the supervisor's, for this entry.
-            unsafe { leave_passed() };
+            let outcome = manage_process(&found, true);
+            if outcome.is_err() || kin_turn() == 0 {
+                // SAFETY: it is the supervisor's, for this entry.
+                unsafe { leave_passed() };
+            }
             outcome
         }
         what if what == Entry::Thread as u64 => {
             let mut place = Process::lock(STARTER);
             place.as_mut().ok_or(EINVAL).and_then(|process| process.manage_thread(&found))
+        }
+        what if what == Entry::Share as u64 => {
+            let mut place = Process::lock(STARTER);
+            let outcome = place.as_mut().ok_or(EINVAL).map(Process::share_with_kin);
+            // SAFETY: as above.
+            unsafe { leave_passed() };
+            outcome
         }
         what if what == Entry::Load as u64 => {
             let image = Image { start: stack_pointer, end: thread_pointer };
@@ -275,6 +286,12 @@ pub(crate) extern "C" fn entered(
         Ok(()) => 0,
         Err(error) => error.as_result(),
     }
+}
+
+/// The turn in which this process is being entered with others, or 0.
+fn kin_turn() -> u32 {
+    // SAFETY: written by `load`, before anything can come here.
+    unsafe { CONTROL }.map_or(0, |control| control.kin_turn.load(Relaxed))
 }
 
 /// Closes what the supervisor has passed to this process, and gives back the page that says so.
@@ -295,8 +312,8 @@ pub(crate) fn open_userfaultfd() -> Result<Userfaultfd, Errno> {
     limits::with_descriptors(Userfaultfd::open)
 }
 
-/// Takes the whole process into management.
-fn manage_process(first: &Found) -> Result<(), Errno> {
+/// Takes the whole process into management, alone or with all that stand still with it.
+fn manage_process(first: &Found, is_entered: bool) -> Result<(), Errno> {
     // SAFETY: written by `load`, before anything can come here.
     let (control, image) = unsafe { (CONTROL.ok_or(ENOTCONN)?, image()) };
     let mut place = Process::lock(STARTER);
@@ -311,6 +328,7 @@ fn manage_process(first: &Found) -> Result<(), Errno> {
     let mut actions = process.actions;
     signals::take_over(&mut actions)?;
     process.actions = actions;
+    process.awaits_kin = is_entered && kin_turn() != 0;
     process.note_references();
     process.record_began();
     process.take_in_mappings();
@@ -407,6 +425,7 @@ fn build(
         spare_pages: 0,
         lends_pages: false,
         may_pin: false,
+        awaits_kin: false,
         drops_parts: dropped_bytes == PAGE_BYTES,
         lift_pages,
         lifting: Faster::default(),
@@ -542,6 +561,16 @@ pub(crate) fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno
     let mut path = [0u8; PATH_BYTES];
     let length = descriptor_path(pid, fd, &mut path);
     Fd::open(&path[..=length], flags)
+}
+
+/// Opens this process's page tables, or what was passed of them.
+pub(crate) fn open_pagemap() -> Result<Pagemap, Errno> {
+    // SAFETY: as in `open_descriptor`.
+    let passed = unsafe { PASSED.load(Relaxed).as_ref() };
+    match passed.and_then(|passed| passed.own(PAGEMAP)) {
+        Some(own) => limits::with_descriptors(|_| Fd(own).duplicate(0)).map(Pagemap::of),
+        None => Pagemap::open(),
+    }
 }
 
 /// Writes `/proc/PID/fd/FD` over zero bytes; gives its length.

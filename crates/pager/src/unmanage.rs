@@ -5,8 +5,8 @@
 //! exit, robust lists), locked memory, and memory with a meaning of its own to
 //! fork.
 
+use zpager_sys::PAGE_BYTES;
 use zpager_sys::syscall::{checked, nr};
-use zpager_sys::{PAGE_BYTES, pagemap};
 
 use crate::copies::Keep;
 use crate::fault::fail;
@@ -14,6 +14,7 @@ use crate::hold::pages_of;
 use crate::maps;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
+use crate::start::open_pagemap;
 
 /// Of memory that was there before smaller pieces are left alone, unless they are much together: they are
 /// the variables of shared objects as a rule, a libc's own among them, to which the kernel writes when a
@@ -104,9 +105,11 @@ impl Process {
     /// what is fetched ahead would take their place.
     pub(crate) fn adopt(&mut self, pages: Pages) {
         let (start, bytes) = bytes_of(&pages);
-        pagemap::each_guard(start..start + bytes, |guard| {
-            self.unmanage(pages_of(guard.start, guard.len()));
-        });
+        if let Ok(pagemap) = open_pagemap() {
+            pagemap.each_guard(start..start + bytes, |guard| {
+                self.unmanage(pages_of(guard.start, guard.len()));
+            });
+        }
         let mut from = pages.start;
         while let Some(part) = self.regions.first_part(&(from..pages.end)) {
             from = part.end;
@@ -116,8 +119,10 @@ impl Process {
 
     fn note_present(&mut self, pages: Pages) {
         let (start, bytes) = bytes_of(&pages);
-        let is_told = pagemap::each_present(start..start + bytes, |run| {
-            pages_of(run.start, run.len()).for_each(|page| self.note_adopted(page));
+        let is_told = open_pagemap().is_ok_and(|pagemap| {
+            pagemap.each_present(start..start + bytes, |run| {
+                pages_of(run.start, run.len()).for_each(|page| self.note_adopted(page));
+            })
         });
         if !is_told {
             self.note_present_by_mincore(pages);

@@ -1,4 +1,4 @@
-//! What the page tables alone know: which pages are there, and which are guard pages
+//! What the page tables alone know: which pages are there, which others have, too, and which are guard pages
 //! (`MADV_GUARD_INSTALL`, Linux 6.13).
 //!
 //! Source: Documentation/admin-guide/mm/pagemap.rst (`PAGEMAP_SCAN`, Linux 6.7). Where there are no
@@ -11,11 +11,19 @@ use core::ops::Range;
 
 use crate::file::Fd;
 use crate::syscall::{checked, nr};
+use crate::{Errno, PAGE_BYTES};
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`
 const PAGEMAP_SCAN: usize = 0xc060_6610;
 /// Ranges that are asked for at a time.
 const RANGES: usize = 32;
+/// Entries that are read at a time, and what they say of a page.
+const ENTRIES: usize = 512;
+const PRESENT: u64 = 1 << 63;
+/// It is of a file or of shared memory.
+const FILE: u64 = 1 << 61;
+/// It is mapped once.
+const EXCLUSIVE: u64 = 1 << 56;
 
 /// `struct pm_scan_arg`.
 #[repr(C)]
@@ -44,55 +52,116 @@ struct Found {
     categories: u64,
 }
 
-/// Calls `each` for every run of guard pages of this process in `range`, in ascending order.
-/// Nothing where the kernel does not tell.
-pub fn each_guard(range: Range<usize>, each: impl FnMut(Range<usize>)) {
-    each_run(range, nr::PAGE_IS_GUARD.into(), each);
-}
+/// A process's page tables, as the kernel tells of them.
+#[derive(Debug)]
+pub struct Pagemap(Fd);
 
-/// Calls `each` for every run of pages of this process in `range` that are in RAM, in ascending
-/// order. False, after as many as it told of, where the kernel does not tell.
-#[must_use]
-pub fn each_present(range: Range<usize>, each: impl FnMut(Range<usize>)) -> bool {
-    each_run(range, nr::PAGE_IS_PRESENT.into(), each)
-}
-
-/// Calls `each` for every run of pages of a category; false where the kernel does not tell of all.
-fn each_run(range: Range<usize>, category: u64, mut each: impl FnMut(Range<usize>)) -> bool {
-    let Ok(pagemap) = Fd::open(b"/proc/self/pagemap\0", nr::O_RDONLY) else { return false };
-    let mut start = range.start;
-    while start < range.end {
-        let mut found = [Found { start: 0, end: 0, categories: 0 }; RANGES];
-        let mut scan = Scan {
-            bytes: size_of::<Scan>() as u64,
-            start: start as u64,
-            end: range.end as u64,
-            ranges: found.as_mut_ptr() as u64,
-            range_count: RANGES as u64,
-            all_of: category,
-            told: category,
-            ..Scan::default()
-        };
-        let arguments = [pagemap.0 as usize, PAGEMAP_SCAN, (&raw mut scan) as usize];
-        // SAFETY: the kernel writes the end of its walk, and at most so many ranges.
-        let Ok(count) = (unsafe { checked(nr::__NR_ioctl, arguments) }) else { break };
-        for run in &found[..count.min(RANGES)] {
-            each(run.start as usize..run.end as usize);
-        }
-        if scan.walk_end as usize <= start {
-            break;
-        }
-        start = scan.walk_end as usize;
+impl Pagemap {
+    /// Those of this process.
+    ///
+    /// # Errors
+    /// There is no `/proc`, or the process may not open what is its own there, having changed its user.
+    pub fn open() -> Result<Self, Errno> {
+        Fd::open(b"/proc/self/pagemap\0", nr::O_RDONLY).map(Pagemap)
     }
-    pagemap.close();
-    start >= range.end
+
+    /// Those of the process whose `pagemap` this is, which is closed in the end.
+    pub fn of(file: Fd) -> Self {
+        Pagemap(file)
+    }
+
+    /// Calls `each` for every run of guard pages in `range`, in ascending order. Nothing where the kernel
+    /// does not tell.
+    pub fn each_guard(&self, range: Range<usize>, each: impl FnMut(Range<usize>)) {
+        self.each_run(range, nr::PAGE_IS_GUARD.into(), each);
+    }
+
+    /// Calls `each` for every run of pages in `range` that are in RAM, in ascending order. False, after
+    /// as many as it told of, where the kernel does not tell.
+    #[must_use]
+    pub fn each_present(&self, range: Range<usize>, each: impl FnMut(Range<usize>)) -> bool {
+        self.each_run(range, nr::PAGE_IS_PRESENT.into(), each)
+    }
+
+    /// Calls `each` for every run of anonymous pages in `range` that are in RAM and that other processes
+    /// have as well, in ascending order. Nothing where the kernel does not tell.
+    pub fn each_common(&self, range: Range<usize>, mut each: impl FnMut(Range<usize>)) {
+        let _ = self.each_present(range, |run| {
+            for start in run.clone().step_by(ENTRIES * PAGE_BYTES) {
+                let pages = (run.end - start).div_ceil(PAGE_BYTES).min(ENTRIES);
+                self.each_common_of(start, pages, &mut each);
+            }
+        });
+    }
+
+    /// [`Self::each_common`] of so many pages that are in RAM.
+    fn each_common_of(&self, start: usize, pages: usize, each: &mut impl FnMut(Range<usize>)) {
+        const ENTRY_BYTES: usize = size_of::<u64>();
+        let mut bytes = [0u8; ENTRIES * ENTRY_BYTES];
+        let told = &mut bytes[..pages * ENTRY_BYTES];
+        if self.0.read_exact_at((start / PAGE_BYTES * ENTRY_BYTES) as u64, told).is_err() {
+            return;
+        }
+        let (entries, _) = told.as_chunks::<ENTRY_BYTES>();
+        let is_common = |at: &usize| {
+            let entry = u64::from_ne_bytes(entries[*at]);
+            entry & (PRESENT | FILE | EXCLUSIVE) == PRESENT
+        };
+        let mut at = 0;
+        while at < pages {
+            let length = (at..pages).take_while(is_common).count();
+            if length > 0 {
+                each(start + at * PAGE_BYTES..start + (at + length) * PAGE_BYTES);
+            }
+            at += length.max(1);
+        }
+    }
+
+    /// Calls `each` for every run of pages of a category; false where the kernel does not tell of all.
+    fn each_run(
+        &self,
+        range: Range<usize>,
+        category: u64,
+        mut each: impl FnMut(Range<usize>),
+    ) -> bool {
+        let mut start = range.start;
+        while start < range.end {
+            let mut found = [Found { start: 0, end: 0, categories: 0 }; RANGES];
+            let mut scan = Scan {
+                bytes: size_of::<Scan>() as u64,
+                start: start as u64,
+                end: range.end as u64,
+                ranges: found.as_mut_ptr() as u64,
+                range_count: RANGES as u64,
+                all_of: category,
+                told: category,
+                ..Scan::default()
+            };
+            let arguments = [self.0.0 as usize, PAGEMAP_SCAN, (&raw mut scan) as usize];
+            // SAFETY: the kernel writes the end of its walk, and at most so many ranges.
+            let Ok(count) = (unsafe { checked(nr::__NR_ioctl, arguments) }) else { break };
+            for run in &found[..count.min(RANGES)] {
+                each(run.start as usize..run.end as usize);
+            }
+            if scan.walk_end as usize <= start {
+                break;
+            }
+            start = scan.walk_end as usize;
+        }
+        start >= range.end
+    }
+}
+
+impl Drop for Pagemap {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 #[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
-    use crate::PAGE_BYTES;
     use std::vec::Vec;
 
     #[test]
@@ -113,7 +182,9 @@ mod tests {
             }
         }
         let mut found = Vec::new();
-        each_guard(start..start + bytes, |range| found.push(range));
+        Pagemap::open()
+            .expect("its own")
+            .each_guard(start..start + bytes, |range| found.push(range));
         // Linux 6.13 does not tell.
         assert!(found.is_empty() || found == wanted, "{found:x?}");
     }
@@ -132,8 +203,46 @@ mod tests {
             unsafe { (at as *mut u8).write_volatile(1) };
         }
         let mut found = Vec::new();
-        if each_present(start..start + BYTES, |range| found.push(range)) {
+        if Pagemap::open()
+            .expect("its own")
+            .each_present(start..start + BYTES, |range| found.push(range))
+        {
             assert!(found == wanted, "{found:x?}");
         }
+    }
+
+    #[test]
+    fn pages_that_a_forked_process_has_as_well_are_found_until_they_are_written() {
+        let area = crate::mapping::Mapping::reserve(8 * PAGE_BYTES).expect("address space");
+        let write = |page: usize| {
+            // SAFETY: memory of our own.
+            unsafe { ((area.start() + page * PAGE_BYTES) as *mut u8).write_volatile(1) };
+        };
+        let pagemap = Pagemap::open().expect("its own");
+        let common = || {
+            let mut found = Vec::new();
+            pagemap.each_common(area.start()..area.start() + area.bytes(), |range| {
+                found.push([range.start, range.end].map(|at| (at - area.start()) / PAGE_BYTES));
+            });
+            found
+        };
+        [0, 1, 2, 3, 6].into_iter().for_each(write);
+        assert!(common().is_empty());
+        // SAFETY: the child calls the kernel alone.
+        let child = unsafe { checked(nr::__NR_fork, []) }.expect("a child");
+        if child == 0 {
+            loop {
+                crate::process::nap(1_000_000_000);
+            }
+        }
+        write(1);
+        let found = common();
+        // SAFETY: the child of before, which nobody else waits for.
+        unsafe {
+            checked(nr::__NR_kill, [child, 9]).expect("it is there");
+            checked(nr::__NR_wait4, [child, 0, 0, 0]).expect("it has ended");
+        }
+        let is_told = pagemap.each_present(area.start()..area.start() + PAGE_BYTES, |_| {});
+        assert!(!is_told || found == [[0, 1], [2, 4], [6, 7]], "{found:?}");
     }
 }

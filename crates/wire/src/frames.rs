@@ -26,6 +26,7 @@
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::kin::{self, Kin};
 use crate::{Control, MAX_PROCESSES, ProcessSlot, Usage};
 
 const HOLDERS: u32 = (1 << 16) - 1;
@@ -95,7 +96,8 @@ const fn frames_for(most_bytes: u64) -> usize {
 /// Bytes of the tables of a run whose budget is at most so much.
 pub(crate) const fn tables_bytes(most_bytes: u64) -> usize {
     let frames = frames_for(most_bytes);
-    frames * size_of::<AtomicU32>() + MAX_PROCESSES * (frames / BITS) * size_of::<AtomicU64>()
+    let holds = MAX_PROCESSES * (frames / BITS);
+    frames * size_of::<AtomicU32>() + holds * size_of::<AtomicU64>() + kin::table_bytes(frames)
 }
 
 /// The frames a process holds, a bit each.
@@ -135,6 +137,8 @@ impl<'a> Holds<'a> {
 pub struct Tables<'a> {
     /// The frames.
     pub frames: Frames<'a>,
+    /// Those of pages of processes that are entered together.
+    pub kin: Kin<'a>,
     holds: &'a [AtomicU64],
 }
 
@@ -147,22 +151,22 @@ impl<'a> Tables<'a> {
     pub unsafe fn behind(control: &'a Control) -> Self {
         let frames = frames_for(control.settings.most_bytes);
         let start = core::ptr::from_ref(control).wrapping_add(1).cast::<AtomicU32>();
+        let holds_length = MAX_PROCESSES * (frames / BITS);
         // SAFETY: the caller's promise; a block is a multiple of 8 long, and so are the frames' words.
-        let (words, holds) = unsafe {
+        let (words, holds, kin) = unsafe {
+            let holds = start.add(frames).cast::<AtomicU64>();
             (
                 core::slice::from_raw_parts(start, frames),
-                core::slice::from_raw_parts(
-                    start.add(frames).cast::<AtomicU64>(),
-                    MAX_PROCESSES * (frames / BITS),
-                ),
+                core::slice::from_raw_parts(holds, holds_length),
+                Kin::at(holds.add(holds_length), frames),
             )
         };
-        Tables { frames: Frames::new(&control.frames_hint, words), holds }
+        Tables { frames: Frames::new(&control.frames_hint, words), kin, holds }
     }
 
     /// Tables without a frame.
     pub fn empty(control: &'a Control) -> Self {
-        Tables { frames: Frames::new(&control.frames_hint, &[]), holds: &[] }
+        Tables { frames: Frames::new(&control.frames_hint, &[]), kin: Kin::EMPTY, holds: &[] }
     }
 
     /// What the process of a slot holds. Nothing is noted for a slot that is not the run's.
@@ -197,12 +201,22 @@ impl<'a> Frames<'a> {
 
     /// A frame with two holders. `None`: there is no free one; that took a look at every word.
     pub fn share(&self) -> Option<Frame> {
+        self.take(2)
+    }
+
+    /// A frame with one holder, for a page of which it is not known who else has it. `None` as for
+    /// [`Frames::share`].
+    pub fn begin(&self) -> Option<Frame> {
+        self.take(1)
+    }
+
+    fn take(&self, holders: u32) -> Option<Frame> {
         let hint = self.hint.load(Relaxed);
         let start = (hint as usize).clamp(1, self.words.len().max(1));
         let number = (start..self.words.len()).chain(1..start).find(|&at| {
             let word = self.words[at].load(Relaxed);
             word & HOLDERS == 0
-                && self.words[at].compare_exchange(word, word | 2, Relaxed, Relaxed).is_ok()
+                && self.words[at].compare_exchange(word, word | holders, Relaxed, Relaxed).is_ok()
         })?;
         // Fails when another process moved it meanwhile, whose word is as good.
         let _ = self.hint.compare_exchange(hint, number as u32 + 1, Relaxed, Relaxed);

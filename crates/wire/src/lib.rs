@@ -18,6 +18,7 @@ use zpager_sys::futex;
 
 mod counters;
 mod frames;
+mod kin;
 mod passed;
 mod processes;
 mod remote;
@@ -25,7 +26,8 @@ mod ring;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, Frames, Holds, Left, Tables};
-pub use passed::{PASSED_MAX, Pair, Passed};
+pub use kin::Kin;
+pub use passed::{PAGEMAP, PASSED_MAX, Pair, Passed};
 pub use processes::{ASKED, MAX_PROCESSES, ProcessSlot, Processes, Request, UNANSWERED, UNASKED};
 pub use remote::{Kind, Remote, RemoteCounts, Requests, Taken, Ticket};
 pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
@@ -74,6 +76,10 @@ pub enum Entry {
     /// it begins, `rcx` where it ends, and `r8` names the control block by its halves, the
     /// supervisor's process id in the upper one and the descriptor there in the lower one.
     Load = 3,
+    /// All threads of the process have been entered, and it stands still with the others of its turn:
+    /// what it has in common with them is counted once ([`Kin`]). In one thread, of each process that
+    /// was entered while [`Control::kin_turn`] was not 0.
+    Share = 4,
 }
 
 /// Where a thread's area of restartable sequences may be, by its fs base, where the kernel does not tell
@@ -257,6 +263,8 @@ pub struct Control {
     /// The supervisor sleeps on it (futex(2)): unlike a signal it reaches it from any user and any
     /// namespace of process ids.
     pub executions: AtomicU32,
+    /// The number of the turn in which several processes are being entered, else 0.
+    pub kin_turn: AtomicU32,
 }
 
 /// Physical bytes held, and the highest values seen.
@@ -350,6 +358,7 @@ impl Control {
             processes: Processes::default(),
             frames_hint: AtomicU32::new(0),
             executions: AtomicU32::new(0),
+            kin_turn: AtomicU32::new(0),
         }
     }
 

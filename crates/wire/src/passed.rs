@@ -6,6 +6,10 @@ use crate::Settings;
 /// Descriptors that can be passed to one process.
 pub const PASSED_MAX: usize = 32;
 
+/// What a process's own `/proc/PID/pagemap` is called in the supervisor, which does not keep it: one that
+/// has changed its user may not open it any more (proc(5)).
+pub const PAGEMAP: i32 = i32::MAX;
+
 /// One of them.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +21,8 @@ pub struct Pair {
 }
 
 /// The table that [`Entry`](crate::Entry)'s protocol has in `r9`, alone in a page of shared memory. The
-/// agent closes what it names and gives the page back when it has managed the process.
+/// agent closes what it names and gives the page back when it has managed the process, or, where it is
+/// entered with others, has shared with them ([`Entry::Share`](crate::Entry::Share)).
 #[repr(C)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {

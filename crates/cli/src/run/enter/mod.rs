@@ -26,11 +26,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
 use zpager_sys::process::Confinement;
-use zpager_wire::{CONTROL_VARIABLE, Entry};
+use zpager_wire::{CONTROL_VARIABLE, Control, Entry, PAGEMAP};
 
 use super::control::SharedControl;
 use super::image;
@@ -94,6 +95,8 @@ pub(crate) struct Entrance {
     own: Confinement,
     credentials: Option<Credentials>,
     stragglers: Stragglers,
+    /// How often several processes were entered together.
+    turns: u32,
 }
 
 impl Entrance {
@@ -119,13 +122,14 @@ impl Entrance {
             own: Confinement::own(),
             credentials: Credentials::of(std::process::id().cast_signed()),
             stragglers: Stragglers::default(),
+            turns: 0,
         })
     }
 
     /// Enters processes; gives what became of each, in no order.
     ///
     /// While they stand still no file of theirs is opened: one of them may be who serves it (fuse(4)).
-    pub(crate) fn enter(&mut self, pids: &[pid_t]) -> Vec<(pid_t, Outcome)> {
+    pub(crate) fn enter(&mut self, pids: &[pid_t], control: &Control) -> Vec<(pid_t, Outcome)> {
         let mut outcomes = Vec::new();
         let mut keep = |pid: pid_t, outcome: Outcome| outcomes.push((pid, outcome));
         let mut programs = Vec::new();
@@ -144,14 +148,22 @@ impl Entrance {
                 Err(trouble) => keep(pid, outcome_of(trouble)),
             }
         }
+        let is_turn = holds.len() > 1;
+        if is_turn {
+            self.turns = self.turns.wrapping_add(1).max(1);
+            control.kin_turn.store(self.turns, Relaxed);
+        }
         for (hold, pid, program) in &mut holds {
-            let entered = self.enter_held(*pid, program, hold);
+            let entered = self
+                .enter_held(*pid, program, hold)
+                .and_then(|at| if is_turn { share(hold, at) } else { Ok(()) });
             let children = || children_of(*pid).unwrap_or_default();
             keep(
                 *pid,
                 entered.map_or_else(|other| other, |()| Outcome::Entered { children: children() }),
             );
         }
+        control.kin_turn.store(0, Relaxed);
         holds.into_iter().for_each(|(hold, ..)| hold.release());
         outcomes
     }
@@ -181,8 +193,8 @@ impl Entrance {
         Confinement::of(&status).exceeds(self.own)
     }
 
-    /// Enters a process that stands still.
-    fn enter_held(&self, pid: pid_t, program: &Program, hold: &mut Hold) -> Result<(), Outcome> {
+    /// Enters a process that stands still; gives where.
+    fn enter_held(&self, pid: pid_t, program: &Program, hold: &mut Hold) -> Result<At, Outcome> {
         match self.enter_with(pid, program, hold, None) {
             // By what it is it may not open what this process holds, or does not even see it.
             Err(Outcome::Impossible(libc::EACCES | libc::ENOENT)) => {
@@ -200,7 +212,7 @@ impl Entrance {
         program: &Program,
         hold: &mut Hold,
         handed: Option<&Handed>,
-    ) -> Result<(), Outcome> {
+    ) -> Result<At, Outcome> {
         let base = self.base_in(pid, program, hold, handed);
         if let (Err(_), Some(handed)) = (&base, handed) {
             self.with_caller(pid, hold, |caller| {
@@ -208,7 +220,12 @@ impl Entrance {
                 Ok(())
             })?;
         }
-        enter_all(hold, base? + self.layout.entry, handed.map_or(0, Handed::table_address))
+        let at = At {
+            entry: base? + self.layout.entry,
+            passed: handed.map_or(0, Handed::table_address),
+        };
+        enter_all(hold, at)?;
+        Ok(at)
     }
 
     /// Where the agent is in a held process, which is given it if it has none.
@@ -251,9 +268,11 @@ impl Entrance {
     fn pass(&self, pid: pid_t, caller: &mut Caller<'_>) -> Result<Handed, Trouble> {
         let descriptors = self.descriptors.iter();
         // SAFETY: the session has them open for longer than it has processes entered.
-        let descriptors =
-            descriptors.map(|descriptor| unsafe { BorrowedFd::borrow_raw(*descriptor) });
-        Handed::give(pid, caller, &descriptors.collect::<Vec<_>>())
+        let borrow = |descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let descriptors = descriptors.map(|descriptor| (*descriptor, borrow(*descriptor)));
+        let pagemap = File::open(format!("/proc/{pid}/pagemap"));
+        let pagemap = pagemap.iter().map(|file| (PAGEMAP, file.as_fd()));
+        Handed::give(pid, caller, &descriptors.chain(pagemap).collect::<Vec<_>>())
     }
 
     /// Has a thread of a held process make system calls.
@@ -343,22 +362,43 @@ fn outcome_of_calls(trouble: Trouble) -> Outcome {
     }
 }
 
-/// Calls the entry in every thread of a held process, with the table of what it was passed, or 0.
-fn enter_all(hold: &mut Hold, address: u64, passed: u64) -> Result<(), Outcome> {
+/// Where a process is entered.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    /// The entry's address.
+    entry: u64,
+    /// That of the table of what it was passed, or 0.
+    passed: u64,
+}
+
+/// Calls the entry in every thread of a held process.
+fn enter_all(hold: &mut Hold, at: At) -> Result<(), Outcome> {
     let (first, others) = hold.threads.split_first_mut().expect("a hold has a thread");
-    match first.enter(address, Entry::Process, passed) {
+    match first.enter(at.entry, Entry::Process, at.passed) {
         Ok(()) => {}
         Err(Trouble::Lost) => return Err(Outcome::Broken),
         Err(trouble) => return Err(outcome_of(trouble)),
     }
     for thread in others {
-        match thread.enter(address, Entry::Thread, 0) {
+        match thread.enter(at.entry, Entry::Thread, 0) {
             Ok(()) | Err(Trouble::Gone) => {}
             // The process is managed and this thread's system calls would meet absent pages.
             Err(_) => return Err(Outcome::Broken),
         }
     }
     Ok(())
+}
+
+/// Has a process that was entered with others count what it has in common with them, in any of its threads.
+fn share(hold: &mut Hold, at: At) -> Result<(), Outcome> {
+    for thread in &mut hold.threads {
+        match thread.enter(at.entry, Entry::Share, at.passed) {
+            Ok(()) => return Ok(()),
+            Err(Trouble::Gone) => {}
+            Err(_) => return Err(Outcome::Broken),
+        }
+    }
+    Err(Outcome::Gone)
 }
 
 /// The program that a process runs.

@@ -8,7 +8,7 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 
 use libc::pid_t;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -39,14 +39,14 @@ pub(super) struct Handed {
 }
 
 impl Handed {
-    /// Gives the process of `caller` copies of `descriptors`.
+    /// Gives the process of `caller` copies of `descriptors`, each by its name in the table.
     ///
     /// # Errors
     /// What the kernel refused, or the process is gone.
     pub(super) fn give(
         pid: pid_t,
         caller: &mut Caller<'_>,
-        descriptors: &[BorrowedFd<'_>],
+        descriptors: &[(RawFd, BorrowedFd<'_>)],
     ) -> Result<Self, Trouble> {
         let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
         let flags = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
@@ -84,18 +84,19 @@ impl Handed {
         &mut self,
         pid: pid_t,
         caller: &mut Caller<'_>,
-        descriptors: &[BorrowedFd<'_>],
+        descriptors: &[(RawFd, BorrowedFd<'_>)],
     ) -> Result<(), Trouble> {
+        let (names, descriptors): (Vec<_>, Vec<_>) = descriptors.iter().copied().unzip();
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
         let sockets = self.page + SOCKETS_AT;
         caller.call(libc::SYS_socketpair, [word(libc::AF_UNIX), word(kind), 0, sockets])?;
         let sockets = caller.read::<8>(sockets)?;
         let [own, theirs] = [0, 4].map(|at| descriptor_at(&sockets, at));
-        let received = send(pid, theirs, descriptors).and_then(|()| self.receive(caller, own));
+        let received = send(pid, theirs, &descriptors).and_then(|()| self.receive(caller, own));
         for socket in [own, theirs] {
             caller.call(libc::SYS_close, [word(socket)])?;
         }
-        let pairs = descriptors.iter().map(AsRawFd::as_raw_fd).zip(received?);
+        let pairs = names.into_iter().zip(received?);
         self.table = Passed::new(pairs.map(|(theirs, own)| Pair { theirs, own }));
         // Short of its limit of descriptors it has received fewer (unix(7)).
         if self.table.pairs().count() < descriptors.len() {

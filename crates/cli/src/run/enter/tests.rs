@@ -77,7 +77,7 @@ impl Victim {
     fn enter(&self) -> Result<(), Outcome> {
         let hold = stop(self.pid(), &mut Stragglers::default());
         let mut hold = hold.unwrap_or_else(|trouble| panic!("stopped: {trouble:?}"));
-        let entered = enter_all(&mut hold, self.entry, 0);
+        let entered = enter_all(&mut hold, at(self.entry));
         hold.release();
         entered
     }
@@ -90,6 +90,11 @@ impl Victim {
         assert!(status.success(), "{status}: {text}");
         text
     }
+}
+
+/// An entry for which nothing was passed.
+fn at(entry: u64) -> At {
+    At { entry, passed: 0 }
 }
 
 #[test]
@@ -129,7 +134,7 @@ fn how_a_process_ended_while_it_was_entered_is_left_for_its_parent() {
         let mut hold = stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
         let others: Vec<pid_t> = hold.threads[1..].iter().map(StoppedThread::tid).collect();
         // There is no entry, and it dies of that.
-        assert_eq!(enter_all(&mut hold, 0, 0), Err(Outcome::Gone), "{mode}");
+        assert_eq!(enter_all(&mut hold, at(0)), Err(Outcome::Gone), "{mode}");
         hold.release();
         for thread in others {
             // SAFETY: nobody else waits for the threads of this test's victim.
@@ -149,7 +154,7 @@ fn a_signal_that_comes_meanwhile_is_delivered_once() {
     let mut hold = stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
     // SAFETY: a signal to the victim.
     unsafe { libc::kill(victim.pid(), libc::SIGUSR1) };
-    assert_eq!(enter_all(&mut hold, victim.entry, 0), Ok(()));
+    assert_eq!(enter_all(&mut hold, at(victim.entry)), Ok(()));
     hold.release();
     let text = victim.end();
     assert!(text.contains("handled 1") && text.contains("entries 1 0 wrong 0"), "{text}");
@@ -211,7 +216,7 @@ fn a_straggler_can_be_held_by_the_next_attempt() {
     let hold = (0..100).find_map(|_| stop(victim.pid(), &mut stragglers).ok());
     let mut hold = hold.expect("stopped once its child is gone");
     assert!(stragglers.is_empty());
-    assert_eq!(enter_all(&mut hold, victim.entry, 0), Ok(()));
+    assert_eq!(enter_all(&mut hold, at(victim.entry)), Ok(()));
     hold.release();
     victim.say("end\n");
     let text = victim.end();
@@ -275,6 +280,10 @@ fn descriptors_of(pid: pid_t) -> Vec<(u64, PathBuf)> {
     names.map(|path| (number(&path).expect("a number"), target(&path))).collect()
 }
 
+fn named(file: &File) -> (RawFd, BorrowedFd<'_>) {
+    (file.as_raw_fd(), file.as_fd())
+}
+
 #[test]
 fn descriptors_are_passed_and_taken_back() {
     let mut victim = Victim::start("threads", 0);
@@ -284,8 +293,7 @@ fn descriptors_are_passed_and_taken_back() {
     let mut caller = Caller::begin(pid, &mut hold.threads[0], &maps).expect("a caller");
     let before = (descriptors_of(pid), maps_of(pid).expect("its mappings"));
     let files = ["/dev/null", "/proc/self/exe", "/"].map(|path| File::open(path).expect("opened"));
-    let handed =
-        Handed::give(pid, &mut caller, &files.each_ref().map(AsFd::as_fd)).expect("passed");
+    let handed = Handed::give(pid, &mut caller, &files.each_ref().map(named)).expect("passed");
     let passed = descriptors_of(pid);
     for file in &files {
         let own = handed.own(file.as_raw_fd()).expect("in the table");
@@ -328,7 +336,7 @@ fn a_process_without_room_for_descriptors_is_left_as_it_was() {
     set.expect("its limit");
     let mut caller = Caller::begin(pid, &mut hold.threads[0], &maps).expect("a caller");
     let files = [(); 3].map(|()| File::open("/dev/null").expect("opened"));
-    let handed = Handed::give(pid, &mut caller, &files.each_ref().map(AsFd::as_fd));
+    let handed = Handed::give(pid, &mut caller, &files.each_ref().map(named));
     assert!(matches!(handed, Err(Trouble::Refused(libc::EMFILE))), "{handed:?}");
     assert_eq!(descriptors_of(pid), before);
     caller.end().expect("its code is put back");
