@@ -104,6 +104,7 @@ hazards! {
     forks "forks" 24 in Disk;
     kin "kin" 24;
     siblings "siblings" 48;
+    idle "idle" 29 in Disk;
     held_up "held_up" 20;
     tree "tree" 32;
     daemon "daemon" 20;
@@ -357,6 +358,21 @@ fn written_ahead() {
 fn robust_in_clean_pages() {
     let setup = Setup::of_mib(20).start(Start::FirstInstruction);
     check(victims::job("robust"), setup.set("default.split=84%"));
+}
+
+/// One that goes through eight MiB again and again gets them from one that waits: before, it had the three
+/// that were left, and each page was missed in each of its 60 rounds.
+#[test]
+fn who_waits_gives_to_who_works() {
+    for start in [Start::FirstInstruction, Start::Pressure] {
+        let job = victims::job("idle");
+        let free = job.free();
+        let managed = job.managed(&Setup::of_mib(29).store(Store::Disk).start(start));
+        managed.expect_like(&free);
+        let report = managed.outcome.report();
+        assert!(managed.stats.is_pressed(), "{report}{:?}", managed.stats);
+        assert!(managed.stats.swapped_in_pages < 60 * 2048 / 2, "{report}{:?}", managed.stats);
+    }
 }
 
 /// What processes have in common that were forked before the budget came near is counted once: each for

@@ -4,6 +4,8 @@
 //! neighbours as the window allows are decoded into one buffer and put into the
 //! program with one call.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use zpager_cache::{Lost, Run};
 use zpager_sys::processor::ticks;
 use zpager_sys::signal::{self, Action};
@@ -94,6 +96,7 @@ impl Process {
 
     /// [`Process::serve_fault`] at once.
     pub(crate) fn serve(&mut self, thread: &mut Thread, address: usize, is_write: bool) -> bool {
+        self.slot.missed_at.store(ticks(), Relaxed);
         let page = (address / PAGE_BYTES) as u64;
         let Some(region) = self.regions.find(page).or_else(|| self.manage_grown(page)) else {
             return false;

@@ -254,6 +254,7 @@ impl Process {
         count(&counters.swapped_in_pages, pages);
         count(&counters.prefetched_pages, pages - 1);
         let began_ticks = ticks();
+        self.slot.missed_at.store(began_ticks, Relaxed);
         self.engine.served(&came, began, began_ticks.wrapping_add(FLIGHT_TICKS.load(Relaxed)));
         self.publish();
         begin();

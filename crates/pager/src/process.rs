@@ -100,6 +100,8 @@ pub(crate) struct Process {
     pub(crate) spare_pages: usize,
     /// The kernel may have pages of the program after a call, in a pipe or on their way to a network.
     pub(crate) lends_pages: bool,
+    /// How often room was looked for, for [`Process::ask_richer`].
+    pub(crate) short_turns: u32,
     /// It is being entered with others, and what it has in common with them is not known yet: nothing of it
     /// is in the run's sums.
     pub(crate) awaits_kin: bool,

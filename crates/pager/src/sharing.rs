@@ -48,6 +48,7 @@ use core::sync::atomic::{
 };
 
 use zpager_cache::{Entry, History, State};
+use zpager_sys::processor::ticks;
 use zpager_sys::{PAGE_BYTES, process, signal};
 use zpager_wire::{ASKED, Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot, UNANSWERED, UNASKED};
 
@@ -61,6 +62,11 @@ use crate::start::open_pagemap;
 const CLAIMED_PAGES: u64 = 512;
 /// A relative with less is not asked for more.
 const ASKED_BYTES_MIN: u64 = 256 * 1024;
+/// One that misses pages, too, is asked if it has so many times as many of its own; one that has missed none
+/// for so long, about 200 ms, in any case. Such are looked for once in so many times that room is short.
+const RICHER: u64 = 16;
+const IDLE_TICKS: u64 = 1 << 29;
+const RICHER_TURNS: u32 = 16;
 /// Naps until another relative is asked, and until one must have answered if there is no other:
 /// it may wait for a processor that the machine has lent to somebody else, or be stopped.
 const NAPS_MAX: u32 = 20;
@@ -506,20 +512,48 @@ impl Process {
         self.engine.cache.objects().note_holds();
     }
 
-    /// Asks the relative that holds most for room; true once there is enough. Where all were asked,
-    /// waits for one that has not answered.
-    pub(crate) fn ask_relative(&mut self, bytes: i64) -> bool {
-        let (relative, naps_max) = if let Some(relative) = self.richest_relative(UNASKED) {
-            relative.give_back.store(ASKED, Relaxed);
-            // One that is gone shows by its slot.
-            let _ = signal::queue(relative.pid.load(Relaxed), signal::SIGURG, GIVE_BACK);
-            (relative, NAPS_MAX)
-        } else if let Some(relative) = self.richest_relative(ASKED) {
-            (relative, ANSWER_NAPS_MAX)
-        } else {
-            self.asked_in_vain += 1;
-            return false;
+    /// Now and then, where room is short: asks a relative that has missed nothing for a while, or has many
+    /// times as many pages of its own, so that this process does not go on giving what it needs itself.
+    ///
+    /// Source: Chu and Opderbeck, "The page fault frequency replacement algorithm" (1972): who misses has
+    /// too little, who does not can spare some.
+    pub(crate) fn ask_richer(&mut self, bytes: i64) {
+        self.short_turns = self.short_turns.wrapping_add(1);
+        let is_due = self.short_turns.is_multiple_of(RICHER_TURNS);
+        if !is_due || self.control.processes.count() <= 1 || self.room_bytes() >= bytes {
+            return;
+        }
+        let (now, least_bytes) = (ticks(), self.own_resident_bytes() as u64 * RICHER);
+        let spare_bytes = |slot: &ProcessSlot| {
+            let own_bytes = slot.resident_bytes.load(Relaxed);
+            let is_idle = now.wrapping_sub(slot.missed_at.load(Relaxed)) > IDLE_TICKS;
+            if is_idle { own_bytes } else { own_bytes.saturating_sub(least_bytes) }
         };
+        // It may have to wait for a processor: there is room when it has given.
+        if let Some(relative) = self.richest_relative(UNASKED, spare_bytes) {
+            ask(relative);
+        }
+    }
+
+    /// Asks the relative that holds most for room; true once there is enough. Where all were asked,
+    /// waits for one that has not answered. Of many only what is their own counts: what they share, all
+    /// of them would have to give.
+    pub(crate) fn ask_relative(&mut self, bytes: i64) -> bool {
+        let is_many = self.control.processes.count() > self.holders_few();
+        let held_bytes = |slot: &ProcessSlot| match is_many {
+            true => slot.resident_bytes.load(Relaxed),
+            false => slot.held_bytes(),
+        };
+        let (relative, naps_max) =
+            if let Some(relative) = self.richest_relative(UNASKED, held_bytes) {
+                ask(relative);
+                (relative, NAPS_MAX)
+            } else if let Some(relative) = self.richest_relative(ASKED, held_bytes) {
+                (relative, ANSWER_NAPS_MAX)
+            } else {
+                self.asked_in_vain += 1;
+                return false;
+            };
         let asked_bytes = relative.held_bytes();
         let (mut held_bytes, mut idle_naps) = (asked_bytes, 0);
         // What it holds bounds how often it gives some.
@@ -580,18 +614,22 @@ impl Process {
         }
     }
 
-    /// The relative with most to give of those whose `give_back` is `asked`. Of many only what is
-    /// their own counts: what they share, all of them would have to give.
-    fn richest_relative(&self, asked: u32) -> Option<&'static ProcessSlot> {
-        let is_many = self.control.processes.count() > self.holders_few();
-        let bytes = |slot: &ProcessSlot| match is_many {
-            true => slot.resident_bytes.load(Relaxed),
-            false => slot.held_bytes(),
-        };
+    /// The relative with most to give, by `bytes`, of those whose `give_back` is `asked`.
+    fn richest_relative(
+        &self,
+        asked: u32,
+        bytes: impl Fn(&ProcessSlot) -> u64,
+    ) -> Option<&'static ProcessSlot> {
         let others =
             self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot));
         let alike = others.filter(|slot| slot.give_back.load(Relaxed) == asked);
         let richest = alike.max_by_key(|slot| bytes(slot))?;
         (bytes(richest) >= ASKED_BYTES_MIN).then_some(richest)
     }
+}
+
+fn ask(relative: &ProcessSlot) {
+    relative.give_back.store(ASKED, Relaxed);
+    // One that is gone shows by its slot.
+    let _ = signal::queue(relative.pid.load(Relaxed), signal::SIGURG, GIVE_BACK);
 }

@@ -426,6 +426,7 @@ fn build(
         lends_pages: false,
         may_pin: false,
         awaits_kin: false,
+        short_turns: 0,
         drops_parts: dropped_bytes == PAGE_BYTES,
         lift_pages,
         lifting: Faster::default(),

@@ -119,8 +119,11 @@ impl Process {
             if self.has_room(bytes) {
                 return;
             }
-        } else if self.give_until(bytes) || self.bury_children() && self.give_until(bytes) {
-            return;
+        } else {
+            self.ask_richer(bytes);
+            if self.give_until(bytes) || self.bury_children() && self.give_until(bytes) {
+                return;
+            }
         }
         self.slot.starved.fetch_add(1, Relaxed);
         if self.starved_pause > 0 {

@@ -52,6 +52,8 @@ pub struct ProcessSlot {
     pub stored_pages: AtomicU64,
     /// Counts up whenever this process wanted room and had nothing of its own to give.
     pub starved: AtomicU64,
+    /// When the process missed a page last, in ticks of the processor.
+    pub missed_at: AtomicU64,
     /// Set while the process notes what it holds of the store, by its place among the slots.
     pub has_noted: AtomicU32,
     /// Set while another process may use its memory, and with it what it holds of the store.
@@ -114,6 +116,7 @@ impl ProcessSlot {
             managed_bytes: AtomicU64::new(0),
             stored_pages: AtomicU64::new(0),
             starved: AtomicU64::new(0),
+            missed_at: AtomicU64::new(0),
             has_noted: AtomicU32::new(0),
             is_lent: AtomicU32::new(0),
             request: Request::new(),
