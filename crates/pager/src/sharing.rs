@@ -43,6 +43,7 @@
 //! a starving relative or the supervisor notices its end; what one held that became
 //! a program without the agent, until that ends.
 
+use core::ops::Range;
 use core::sync::atomic::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
 };
@@ -321,27 +322,22 @@ impl Process {
     /// What is common to this process and others with which it was entered is counted once. All of them
     /// stand still, and what the kernel writes to by itself is spared already.
     pub(crate) fn share_with_kin(&mut self) {
-        let pagemap = open_pagemap();
-        for at in 0..self.regions.all().len() {
-            let (start, bytes) = self.regions.all()[at].bytes();
-            if let Ok(pagemap) = &pagemap {
-                pagemap.each_common(start..start + bytes, |run| {
-                    self.share_run_with_kin(pages_of(run.start, run.len()));
-                });
+        if let Ok(pagemap) = open_pagemap() {
+            for at in 0..self.regions.all().len() {
+                let (start, bytes) = self.regions.all()[at].bytes();
+                pagemap.each_common(start..start + bytes, |run| self.share_run_with_kin(run));
             }
         }
         self.awaits_kin = false;
         self.publish();
     }
 
-    fn share_run_with_kin(&mut self, pages: Pages) {
-        let (start, bytes) =
-            (pages.start as usize * PAGE_BYTES, pages.clone().count() * PAGE_BYTES);
-        if self.uffd.write_protect(start, bytes, true).is_err() {
+    fn share_run_with_kin(&mut self, run: Range<usize>) {
+        if self.uffd.write_protect(run.start, run.len(), true).is_err() {
             return;
         }
         let turn = self.control.kin_turn.load(Relaxed);
-        for page in pages {
+        for page in pages_of(run.start, run.len()) {
             let is_own = matches!(
                 self.engine.cache.index.get(page).state(),
                 State::Resident { frame: 0, .. }
@@ -526,7 +522,8 @@ impl Process {
         let (now, least_bytes) = (ticks(), self.own_resident_bytes() as u64 * RICHER);
         let spare_bytes = |slot: &ProcessSlot| {
             let own_bytes = slot.resident_bytes.load(Relaxed);
-            let is_idle = now.wrapping_sub(slot.missed_at.load(Relaxed)) > IDLE_TICKS;
+            // It may have missed one since.
+            let is_idle = now.saturating_sub(slot.missed_at.load(Relaxed)) > IDLE_TICKS;
             if is_idle { own_bytes } else { own_bytes.saturating_sub(least_bytes) }
         };
         // It may have to wait for a processor: there is room when it has given.

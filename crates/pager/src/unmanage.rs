@@ -6,6 +6,7 @@
 //! fork.
 
 use zpager_sys::PAGE_BYTES;
+use zpager_sys::pagemap::Pagemap;
 use zpager_sys::syscall::{checked, nr};
 
 use crate::copies::Keep;
@@ -68,7 +69,7 @@ impl Process {
             return None;
         }
         self.regions.set_in_child(grown.clone(), above.in_child);
-        self.note_present(grown);
+        self.note_present(grown, open_pagemap().ok().as_ref());
         self.regions.find(page)
     }
 
@@ -105,7 +106,8 @@ impl Process {
     /// what is fetched ahead would take their place.
     pub(crate) fn adopt(&mut self, pages: Pages) {
         let (start, bytes) = bytes_of(&pages);
-        if let Ok(pagemap) = open_pagemap() {
+        let pagemap = open_pagemap().ok();
+        if let Some(pagemap) = &pagemap {
             pagemap.each_guard(start..start + bytes, |guard| {
                 self.unmanage(pages_of(guard.start, guard.len()));
             });
@@ -113,13 +115,13 @@ impl Process {
         let mut from = pages.start;
         while let Some(part) = self.regions.first_part(&(from..pages.end)) {
             from = part.end;
-            self.note_present(part.pages());
+            self.note_present(part.pages(), pagemap.as_ref());
         }
     }
 
-    fn note_present(&mut self, pages: Pages) {
+    fn note_present(&mut self, pages: Pages, pagemap: Option<&Pagemap>) {
         let (start, bytes) = bytes_of(&pages);
-        let is_told = open_pagemap().is_ok_and(|pagemap| {
+        let is_told = pagemap.is_some_and(|pagemap| {
             pagemap.each_present(start..start + bytes, |run| {
                 pages_of(run.start, run.len()).for_each(|page| self.note_adopted(page));
             })

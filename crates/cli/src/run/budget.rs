@@ -87,17 +87,17 @@ fn automatic(
     let groups = groups.into_iter().map(|room| (room.bytes, Source::Cgroup(room.group)));
     let (room_bytes, source) =
         std::iter::once(machine).chain(groups).min_by_key(|(bytes, _)| *bytes).expect("not empty");
-    let reserve_bytes = reserve_bytes(room_bytes);
+    let reserve_bytes = reserve_of(room_bytes);
     let bytes = room_bytes.saturating_sub(reserve_bytes);
     check_budget(bytes).map_err(|failure| {
         Failure::own(format!("--memory auto, by {source}: {}", failure.message))
     })?;
-    let most_bytes = limit_bytes.saturating_sub(self::reserve_bytes(limit_bytes)).max(bytes);
+    let most_bytes = limit_bytes.saturating_sub(reserve_of(limit_bytes)).max(bytes);
     Ok(Budget { bytes, most_bytes, reserve_bytes, source })
 }
 
 /// What is left of so much for what zpager does not manage.
-pub(crate) fn reserve_bytes(room_bytes: u64) -> u64 {
+pub(crate) fn reserve_of(room_bytes: u64) -> u64 {
     MIN_RESERVE_BYTES.max(room_bytes / RESERVE_DIVISOR)
 }
 

@@ -320,6 +320,9 @@ fn leave_restartable_sequence(pid: pid_t, area: u64, registers: &mut user_regs_s
     const START: usize = 1;
     const LENGTH: usize = 2;
     const ABORT: usize = 3;
+    if area == 0 {
+        return;
+    }
     let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
     let words = |address: u64| -> Option<[u64; 4]> {
         let mut bytes = [0u8; 32];
@@ -327,9 +330,6 @@ fn leave_restartable_sequence(pid: pid_t, area: u64, registers: &mut user_regs_s
         let (words, _) = bytes.as_chunks::<8>();
         Some([words[0], words[1], words[2], words[3]].map(u64::from_ne_bytes))
     };
-    if area == 0 {
-        return;
-    }
     let Some([descriptor, ..]) = words(area + DESCRIPTOR_OFFSET) else { return };
     if descriptor == 0 {
         return;

@@ -20,7 +20,7 @@ use libc::pid_t;
 use zpager_wire::{Control, ProcessSlot};
 
 use super::pace::Pace;
-use crate::run::budget::{Budget, reserve_bytes, room_bytes};
+use crate::run::budget::{Budget, reserve_of, room_bytes};
 use crate::run::cgroup::Groups;
 use crate::run::config::MIN_BUDGET_BYTES;
 
@@ -160,7 +160,7 @@ impl Limits {
     fn budget_bytes(self, before_bytes: u64, held_bytes: u64, room_bytes: u64) -> u64 {
         let Limits { start_bytes, most_bytes, .. } = self;
         let there_bytes = held_bytes.saturating_add(room_bytes);
-        let reserve_bytes = self.reserve_bytes.max(reserve_bytes(there_bytes));
+        let reserve_bytes = self.reserve_bytes.max(reserve_of(there_bytes));
         let fits_bytes = there_bytes.saturating_sub(reserve_bytes / 2);
         let stays_bytes = before_bytes.clamp(fits_bytes.min(start_bytes), fits_bytes);
         let risen_bytes = there_bytes.saturating_sub(reserve_bytes);

@@ -1,8 +1,9 @@
 //! Staying with the program from its start to its end.
 //!
 //! One loop: it sleeps in sigtimedwait(2) until a signal comes or something is
-//! due; a second thread only wakes it ([`executions`]). The program is a child in the same process group and on the
-//! same terminal, so job control treats the two as one. While the tree is far from
+//! due; a second thread only wakes it ([`executions`]). The program is a child in
+//! the same process group and on the same terminal, so job control treats the two
+//! as one. While the tree is far from
 //! its budget the loop only looks how large it is ([`watch`]); once it has come near,
 //! the running processes are entered ([`entries`]) and share the budget ([`shares`]), which may follow
 //! what there is ([`follow`]). What shared memory the tree has besides is told ([`shared`]).

@@ -44,8 +44,8 @@ impl Shares {
             }
         }
         let starving = self.note_starving(control);
-        let wants_room = is_full(control) && !starving.is_empty();
-        if (wants_room || has_fallen && is_full(control))
+        if is_full(control)
+            && (has_fallen || !starving.is_empty())
             && let Some(slot) = richest(control, &starving)
         {
             ask(slot);
