@@ -18,6 +18,7 @@ mod early;
 mod fault;
 mod flights;
 mod hold;
+mod identity;
 mod maps;
 mod mirrored;
 mod own;

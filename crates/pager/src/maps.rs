@@ -3,9 +3,9 @@
 //! Source: Documentation/filesystems/proc.rst, 3.3. Read piece by piece into a
 //! buffer of the caller's; lines are judged one at a time.
 
-use zpager_sys::file::Fd;
 use zpager_sys::{Errno, nr};
 
+use crate::start::open_maps;
 use crate::unmanage::MANAGED_BYTES_MIN;
 
 /// One line.
@@ -45,7 +45,7 @@ const BUFFER_BYTES: usize = 4096;
 /// # Errors
 /// The kernel's, when `/proc` cannot be read.
 pub(crate) fn each_line(mut each: impl FnMut(Line)) -> Result<(), Errno> {
-    let file = Fd::open(b"/proc/self/maps\0", nr::O_RDONLY)?;
+    let file = open_maps()?;
     let mut buffer = [0u8; BUFFER_BYTES];
     let mut kept = 0;
     let outcome = loop {

@@ -14,6 +14,7 @@ use zpager_cache::{Cache, Engine};
 use zpager_codec::Page;
 use zpager_policy::Faster;
 use zpager_sys::PAGE_BYTES;
+use zpager_sys::file::Fd;
 use zpager_sys::lock::{Guard, Lock};
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{Action, Mask, SIGNALS};
@@ -25,6 +26,7 @@ use crate::departures::{self, Departures};
 use crate::early::EarlyReads;
 use crate::fault::die;
 use crate::flights::{self, Flights};
+use crate::identity;
 use crate::own::{Own, OwnStores};
 use crate::parked::Parked;
 use crate::record::Recorder;
@@ -40,6 +42,8 @@ pub(crate) const BATCH_PAGES: usize = zpager_cache::BATCH_PAGES;
 
 /// Descriptors of memory that are remembered at the same time.
 pub(crate) const MEMORY_FILES: usize = 8;
+/// Descriptors of the pager's own, at most: userfaultfd, link, the map of the clusters, stores.
+const OWN_DESCRIPTORS: usize = 3 + STORES_MAX;
 
 /// The process, once it is managed.
 static PROCESS: Lock<Option<Process>> = Lock::new(None);
@@ -132,6 +136,8 @@ pub(crate) struct Process {
     /// Descriptors whose position was set to an address of managed memory, each in the place that
     /// its number gives: `/proc/self/mem` above all.
     pub(crate) memory_files: [i32; MEMORY_FILES],
+    /// The map of the stores' clusters, for its children's tables; kept from the program.
+    pub(crate) clusters_map: Option<Fd>,
     /// Where the process's table of what it holds of the store is mapped.
     pub(crate) references_place: Option<Mapping>,
     /// The stores' descriptors, to be kept from the program; -1 where there are none.
@@ -200,12 +206,21 @@ impl Process {
 
     /// Tells the user, by way of the supervisor.
     pub(crate) fn note(&self, kind: EventKind, value: u64, address: u64) {
-        self.control.events.note(kind, self.pid, value, address);
+        self.control.events.note(kind, identity::run_pid(), value, address);
     }
 
-    /// Whether a descriptor is the pager's own.
+    /// The pager's own descriptors, of which the program is to see nothing; -1 for some that are not there.
+    pub(crate) fn own_descriptors(&self) -> [i32; OWN_DESCRIPTORS] {
+        let mut own = [-1; OWN_DESCRIPTORS];
+        let single =
+            [self.uffd.fd().0, identity::link(), self.clusters_map.map_or(-1, |map| map.0)];
+        own.iter_mut().zip(single.into_iter().chain(self.store_fds)).for_each(|(to, fd)| *to = fd);
+        own
+    }
+
+    /// Whether a descriptor is one of them.
     pub(crate) fn owns_descriptor(&self, fd: i32) -> bool {
-        fd >= 0 && (fd == self.uffd.fd().0 || self.store_fds.contains(&fd))
+        fd >= 0 && self.own_descriptors().contains(&fd)
     }
 }
 

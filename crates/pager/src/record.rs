@@ -28,6 +28,7 @@ use zpager_sys::{Errno, PAGE_BYTES, process};
 use zpager_wire::{Contents, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
 
 use crate::copies::Keep;
+use crate::identity;
 use crate::process::Process;
 use crate::regions::Pages;
 use crate::start::open_descriptor;
@@ -42,6 +43,8 @@ const KEPT_MAX: usize = 8;
 const KNOWN_PAGES: usize = zpager_cache::PAGE_NUMBER_END as usize;
 /// Pause while the ring is full.
 const NAP_NANOSECONDS: u64 = 50_000;
+/// Pauses of one that does not see whether the supervisor is there, in a pid namespace of its own: ten seconds.
+const NAPS_MAX: u32 = 200_000;
 /// In place of a page's number: it has left.
 const GONE: u64 = u64::MAX;
 
@@ -56,7 +59,6 @@ struct Stay {
 /// What a recorded process keeps of its own.
 pub(crate) struct Recorder {
     messages: Messages<'static>,
-    pid: i32,
     supervisor_pid: i32,
     window: usize,
     /// Nobody listens any more.
@@ -80,7 +82,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The kernel's, when there is no memory, or no such descriptor.
-    pub(crate) fn open(pid: i32, supervisor_pid: i32, ring_fd: i32) -> Result<Self, Errno> {
+    pub(crate) fn open(supervisor_pid: i32, ring_fd: i32) -> Result<Self, Errno> {
         const EINVAL: Errno = Errno(22);
         let file = open_descriptor(supervisor_pid, ring_fd, zpager_sys::nr::O_RDWR)?;
         let bytes = file.length_bytes().unwrap_or(0);
@@ -95,7 +97,6 @@ impl Recorder {
         let scratch_bytes: usize = codecs.iter().map(|&codec| scratch_length(codec)).sum();
         Ok(Recorder {
             messages,
-            pid,
             supervisor_pid,
             window: (messages.ring.window_pages as usize).clamp(WINDOW_MIN, STAYS_MAX / 2),
             is_over: false,
@@ -113,11 +114,13 @@ impl Recorder {
     /// Tells the command something, as soon as it has room.
     fn tell(&mut self, message: Message) {
         let supervisor_pid = self.supervisor_pid;
+        let mut naps = 0;
         let wait = || {
             process::nap(NAP_NANOSECONDS);
-            process::exists(supervisor_pid)
+            naps += 1;
+            if identity::is_nested() { naps < NAPS_MAX } else { process::exists(supervisor_pid) }
         };
-        self.is_over = self.is_over || !self.messages.put(self.pid, &message, wait);
+        self.is_over = self.is_over || !self.messages.put(identity::run_pid(), &message, wait);
     }
 
     /// The place of a stay, counted from the oldest.
@@ -367,9 +370,7 @@ impl Process {
 
     /// In a forked child: what it has in its window it got from its parent.
     pub(crate) fn record_forked(&mut self) {
-        let pid = self.pid;
         let Some(recorder) = &mut self.recorder else { return };
-        recorder.pid = pid;
         recorder.tell(Message::Began);
         recorder.known.release(0, recorder.known.bytes());
         for at in 0..recorder.count {

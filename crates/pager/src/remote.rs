@@ -13,8 +13,9 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use zpager_store::{Blocks, CLUSTER_BYTES, Errno};
 use zpager_sys::file::Fd;
-use zpager_sys::process;
 use zpager_wire::{Remote, Requests, Ticket};
+
+use crate::identity;
 
 /// The write that goes on, by its ticket's number.
 static WRITE: AtomicU64 = AtomicU64::new(0);
@@ -40,7 +41,7 @@ impl RemoteMemory {
         // SAFETY: the command has made the mapping that long and written its start; it stays.
         let requests = unsafe { Requests::behind(&*base.cast::<Remote>()) };
         // Left by the program that this process was before.
-        let pid = process::pid();
+        let pid = identity::run_pid();
         requests.free_all_of(|owner| owner == pid);
         OWNER.store(pid, Relaxed);
         Ok(RemoteMemory { requests })
@@ -54,7 +55,7 @@ impl RemoteMemory {
     /// In a forked child: no write goes on.
     pub(crate) fn become_copy() {
         WRITE.store(0, Relaxed);
-        Self::pass_on(process::pid());
+        Self::pass_on(identity::run_pid());
     }
 
     /// This memory is `pid`'s from now on.
@@ -65,7 +66,7 @@ impl RemoteMemory {
     /// Reads as [`Blocks::read_at`] for one who has another copy.
     pub(crate) fn read_if_up(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         let (cluster, start) = place(offset_bytes);
-        errno(self.requests.read_if_up(process::pid(), cluster, start, data))
+        errno(self.requests.read_if_up(identity::asking_pid(), cluster, start, data))
     }
 }
 
@@ -93,7 +94,7 @@ impl Blocks for RemoteMemory {
     }
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         let (cluster, start) = place(offset_bytes);
-        errno(self.requests.read(process::pid(), cluster, start, data))
+        errno(self.requests.read(identity::asking_pid(), cluster, start, data))
     }
     fn punch(&self, offset_bytes: u64, _bytes: u64) {
         // A cluster is given back as a whole.

@@ -51,10 +51,13 @@ use core::sync::atomic::{
 use zpager_cache::{Entry, History, State};
 use zpager_sys::processor::ticks;
 use zpager_sys::{PAGE_BYTES, process, signal};
-use zpager_wire::{ASKED, Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot, UNANSWERED, UNASKED};
+use zpager_wire::{
+    ASKED, Control, Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot, UNANSWERED, UNASKED,
+};
 
 use crate::fault::fail;
 use crate::hold::pages_of;
+use crate::identity;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
 use crate::start::open_pagemap;
@@ -528,7 +531,7 @@ impl Process {
         };
         // It may have to wait for a processor: there is room when it has given.
         if let Some(relative) = self.richest_relative(UNASKED, spare_bytes) {
-            ask(relative);
+            ask(self.control, relative);
         }
     }
 
@@ -543,7 +546,7 @@ impl Process {
         };
         let (relative, naps_max) =
             if let Some(relative) = self.richest_relative(UNASKED, held_bytes) {
-                ask(relative);
+                ask(self.control, relative);
                 (relative, NAPS_MAX)
             } else if let Some(relative) = self.richest_relative(ASKED, held_bytes) {
                 (relative, ANSWER_NAPS_MAX)
@@ -598,9 +601,9 @@ impl Process {
     }
 
     /// Takes away what relatives left that were killed and waited for; the supervisor looks more seldom.
-    /// Who does not see them cannot tell.
+    /// Who knows them by other ids cannot tell.
     pub(crate) fn bury_relatives(&self) {
-        if !process::sees_parent() {
+        if identity::is_nested() {
             return;
         }
         for slot in self.control.processes.in_use() {
@@ -625,8 +628,11 @@ impl Process {
     }
 }
 
-fn ask(relative: &ProcessSlot) {
+/// Asks a relative for room, by way of the supervisor where it may not be signalled from here.
+fn ask(control: &Control, relative: &ProcessSlot) {
     relative.give_back.store(ASKED, Relaxed);
-    // One that is gone shows by its slot.
-    let _ = signal::queue(relative.pid.load(Relaxed), signal::SIGURG, GIVE_BACK);
+    let pid = relative.pid.load(Relaxed);
+    if identity::is_nested() || !signal::queue(pid, signal::SIGURG, GIVE_BACK) {
+        control.call_supervisor();
+    }
 }

@@ -24,12 +24,13 @@ use zpager_cache::PAGE_NUMBER_END;
 use zpager_sys::signal::{Context, Info, Place, fpstate_bytes};
 use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, dispatch, process, signal};
-use zpager_wire::{EventKind, ProcessSlot};
+use zpager_wire::{EventKind, Known, ProcessSlot};
 
 use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
 use crate::fault::fail;
 use crate::hold::pages_of;
+use crate::identity;
 use crate::own::OneStore;
 use crate::parked::Parked;
 use crate::process::Process;
@@ -46,6 +47,9 @@ const SIGCHLD: usize = 17;
 /// Words of `struct clone_args` that matter here, and its length in all versions so far.
 const ARGS_WORDS: usize = 11;
 const EAGAIN: Errno = Errno(11);
+/// How often a child is waited for that has not said yet what the run calls it, and how long each time.
+const SAYING_NAPS_MAX: u32 = 2000;
+const SAYING_NAP_NANOSECONDS: u64 = 500_000;
 
 /// A clone in the terms of both its calls.
 #[derive(Debug, Clone, Copy)]
@@ -161,12 +165,16 @@ impl Process {
     /// from now on. False where there is none, or it is not known yet.
     pub(crate) fn pass_on(&mut self) -> bool {
         let Some(heir) = self.threads.heir() else { return false };
-        let (slot_pid, pid) = (&self.slot.pid, heir.child_pid.swap(0, Relaxed));
-        if slot_pid.compare_exchange(self.pid, pid, Relaxed, Relaxed).is_err() {
+        let Some(run_pid) = run_pid_of(heir) else { return false };
+        let pid = heir.child_pid.swap(0, Relaxed);
+        let slot_pid = &self.slot.pid;
+        if slot_pid.compare_exchange(identity::run_pid(), run_pid, Relaxed, Relaxed).is_err() {
             return false;
         }
         self.pid = pid;
-        OneStore::pass_on(pid);
+        let is_nested = identity::is_nested() || !heir.is_seen.load(Relaxed);
+        identity::become_known(Known { run_pid, is_nested });
+        OneStore::pass_on(run_pid);
         self.slot.is_lent.fetch_sub(1, Relaxed);
         true
     }
@@ -216,9 +224,6 @@ impl Process {
                     context.registers.rsp = wanted.stack_pointer;
                 }
                 self.begin_as_child(thread, wanted.flags & CLONE_FILES != 0);
-                if !process::sees_parent() {
-                    self.leave(thread, context);
-                }
             }
             error if error < 0 => {
                 self.unshare_with_child();
@@ -232,7 +237,11 @@ impl Process {
     /// Makes the copy of a process a process of its own.
     fn begin_as_child(&mut self, thread: &mut Thread, shares_descriptors: bool) {
         self.pid = process::pid();
-        self.slot = claim_slot(self.control, process::known_as());
+        match identity::look() {
+            Ok(known) => identity::become_known(known),
+            Err(error) => fail(error, 0),
+        }
+        self.slot = claim_slot(self.control);
         self.is_child = true;
         // Before anything is dropped: what this memory has noted so far is its parent's.
         self.note_references();
@@ -303,21 +312,37 @@ impl Process {
     }
 }
 
-/// A slot for the process that others know by an id; without a free one, or an id, it is managed and not
-/// counted.
-pub(crate) fn claim_slot(
-    control: &'static zpager_wire::Control,
-    known_as: Option<i32>,
-) -> &'static ProcessSlot {
+/// A slot for this process; without a free one it is managed and not counted.
+pub(crate) fn claim_slot(control: &'static zpager_wire::Control) -> &'static ProcessSlot {
     static UNCOUNTED: ProcessSlot = ProcessSlot::new();
-    let Some(pid) = known_as else { return &UNCOUNTED };
+    let pid = identity::run_pid();
     match control.processes.claim(pid) {
-        Some(slot) => slot,
+        Some(slot) => {
+            identity::tell(slot);
+            slot
+        }
         None => {
             control.events.note(EventKind::NotManaged, pid, EAGAIN.0 as u64, 0);
             &UNCOUNTED
         }
     }
+}
+
+/// What the run calls a child that shares this memory. In a namespace of its own only the child can say, which
+/// it does first of all.
+fn run_pid_of(child: &Thread) -> Option<i32> {
+    let child_pid = child.child_pid.load(Relaxed);
+    if !identity::is_nested() {
+        return Some(child_pid);
+    }
+    for _ in 0..SAYING_NAPS_MAX {
+        match child.run_pid.load(Relaxed) {
+            0 if process::shares_memory(child_pid) => process::nap(SAYING_NAP_NANOSECONDS),
+            0 => break,
+            run_pid => return Some(run_pid),
+        }
+    }
+    None
 }
 
 impl Spawn {
@@ -354,6 +379,9 @@ extern "C" fn begin(_frame: usize) {
     thread.tid.store(process::tid(), Relaxed);
     thread.is_seen.store(!is_process || process::sees_parent(), Relaxed);
     thread.pid = process::pid();
+    if is_process && let Ok(known) = identity::look() {
+        thread.run_pid.store(known.run_pid, Relaxed);
+    }
     // SAFETY: the block's stack is this thread's; all signals are blocked until the frame is restored,
     // which also sets the alternate stack again.
     let _ = unsafe { signal::set_alternate_stack(&thread.stack()) };

@@ -22,8 +22,9 @@ use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
 use zpager_wire::{
-    CONTROL_VARIABLE, Control, Entry, EventKind, Lifting, PAGEMAP, Passed, ProcessSlot, STORES_MAX,
-    ServerSettings, Settings, StoreKey, StoreSettings, Tables, sequences_guess,
+    CONTROL_VARIABLE, Control, Entry, EventKind, Known, Lifting, MAPS, PAGEMAP, Passed,
+    ProcessSlot, STORES_MAX, ServerSettings, Settings, StoreKey, StoreSettings, Tables,
+    sequences_guess,
 };
 
 use crate::account::{Published, count};
@@ -31,6 +32,7 @@ use crate::departures::Departures;
 use crate::early::EarlyReads;
 use crate::flights::Flights;
 use crate::hold::pages_of;
+use crate::identity;
 use crate::maps::{self, Kind, Line};
 use crate::mirrored::MirroredMemory;
 use crate::own::{OneStore, Own, OwnStores, SwapFile};
@@ -113,13 +115,16 @@ pub unsafe fn load(image: Image) {
     let Some(control) = file.and_then(|file| map_control(file).ok()) else { return };
     // SAFETY: the caller's promise.
     unsafe { attach(image, control, path) };
-    let pid = process::pid();
-    let Settings { filters, ids, .. } = control.settings;
-    if Confinement::own().exceeds(Confinement { filters, ids }) {
-        // Nor is it known by this id to others.
-        return control.events.note(EventKind::Sandboxed, pid, 0, 0);
+    let Confinement { filters, ids } = Confinement::own();
+    // It is the supervisor's `/proc` by which the control block was found.
+    let is_nested = ids > control.settings.ids;
+    let run_pid = if is_nested { process::id_by_proc() } else { Ok(process::pid()) };
+    let Ok(run_pid) = run_pid else { return };
+    identity::become_known(Known { run_pid, is_nested });
+    if filters > control.settings.filters {
+        return control.events.note(EventKind::Sandboxed, run_pid, 0, 0);
     }
-    retire_before(control, pid);
+    retire_before(control);
     if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
         let pointer = thread_pointer();
         let mask = signal::set_mask(!0);
@@ -133,7 +138,7 @@ pub unsafe fn load(image: Image) {
         };
         let outcome = manage_process(&first, false);
         if let Err(error) = outcome {
-            control.events.note(EventKind::NotManaged, pid, error.0 as u64, 0);
+            control.events.note(EventKind::NotManaged, run_pid, error.0 as u64, 0);
         }
         signal::set_mask(if outcome.is_ok() { mask & !OURS } else { mask });
     }
@@ -155,7 +160,7 @@ fn load_entered(image: Image, supervisor: i32, fd: i32) -> Result<(), Errno> {
     let control = map_control(open_descriptor(supervisor, fd, nr::O_RDWR)?)?;
     // SAFETY: the supervisor says where it has put this code, and nobody has entered it before.
     unsafe { attach(image, control, path) };
-    retire_before(control, process::pid());
+    retire_before(control);
     Ok(())
 }
 
@@ -173,7 +178,8 @@ unsafe fn attach(image: Image, control: &'static Control, path: [u8; PATH_BYTES]
 }
 
 /// Gives back what this process held before it began this program: it is gone.
-fn retire_before(control: &'static Control, pid: i32) {
+fn retire_before(control: &'static Control) {
+    let pid = identity::run_pid();
     // SAFETY: the supervisor's mapping, mapped as a whole.
     let tables = unsafe { Tables::behind(control) };
     control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid).for_each(|slot| {
@@ -245,7 +251,7 @@ struct Found {
 /// Entered by the supervisor; see [`zpager_wire::Entry`].
 pub(crate) extern "C" fn entered(
     what: u64,
-    tid: i32,
+    known: u64,
     stack_pointer: usize,
     thread_pointer: usize,
     mask: Mask,
@@ -254,7 +260,11 @@ pub(crate) extern "C" fn entered(
     sequences_bytes: usize,
 ) -> isize {
     PASSED.store(passed, Relaxed);
+    if [Entry::Load as u64, Entry::Process as u64].contains(&what) {
+        identity::become_known(Known::of_word(known));
+    }
     let sequences = [sequences_start, sequences_bytes];
+    let tid = process::tid();
     let found = Found { tid, stack_pointer, thread_pointer, mask, sequences };
     let outcome = match what {
         what if what == Entry::Process as u64 => {
@@ -352,7 +362,7 @@ pub(crate) fn note_defect(file: &str, line: u32) {
 pub(crate) fn note(kind: EventKind, value: u64, address: u64) {
     // SAFETY: written once, by the loader's call, before anything else of the agent runs.
     if let Some(control) = unsafe { CONTROL } {
-        control.events.note(kind, process::pid(), value, address);
+        control.events.note(kind, identity::run_pid(), value, address);
     }
 }
 
@@ -365,7 +375,9 @@ fn build(
     let settings = &control.settings;
     let chosen = zpager_policy::Settings::from_words(&settings.design).map_err(|_| EINVAL)?;
     let design = Design::new(&chosen, settings.budget_bytes as usize);
-    let store = open_store(control)?;
+    identity::open_link(settings)?;
+    let clusters_map = open_clusters_map(settings)?;
+    let store = open_store(settings, clusters_map)?;
     let mut store_fds = [-1; STORES_MAX];
     let stores = store.iter().flat_map(|store| store.blocks.blocks());
     store_fds.iter_mut().zip(stores).for_each(|(fd, store)| *fd = store.descriptor());
@@ -389,9 +401,9 @@ fn build(
     let pid = process::pid();
     let recorder = match settings.ring_fd {
         ..0 => None,
-        fd => Some(Recorder::open(pid, settings.supervisor_pid, fd)?),
+        fd => Some(Recorder::open(settings.supervisor_pid, fd)?),
     };
-    let slot = claim_slot(control, Some(pid));
+    let slot = claim_slot(control);
     ACCOUNT.set_holds(tables.holds_of(control, slot));
     let lift_pages = Process::lift_pages(settings.budget_bytes);
     *place = Some(Process {
@@ -435,6 +447,7 @@ fn build(
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         actions: [signal::Action::default(); SIGNALS + 1],
         references_place: None,
+        clusters_map,
         parked: Parked::default(),
         fd_signals: 0,
         program_break: 0,
@@ -461,12 +474,21 @@ fn register_staging(staging: &Mapping, wanted: Lift) -> Result<(Userfaultfd, Lif
     Ok((uffd, lift))
 }
 
-/// The run's stores and the map of their clusters, by way of the supervisor's descriptors.
-fn open_store(control: &Control) -> Result<Option<Store<OwnStores>>, Errno> {
-    let settings = &control.settings;
+/// The map of the clusters in the stores, behind which the processes note what they hold.
+fn open_clusters_map(settings: &Settings) -> Result<Option<Fd>, Errno> {
     if settings.clusters_fd < 0 {
         return Ok(None);
     }
+    let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR)?;
+    Ok(Some(limits::with_descriptors(|least| map.moved_up(least))))
+}
+
+/// The run's stores, by way of the supervisor's descriptors.
+fn open_store(
+    settings: &Settings,
+    clusters_map: Option<Fd>,
+) -> Result<Option<Store<OwnStores>>, Errno> {
+    let Some(map) = clusters_map else { return Ok(None) };
     let mut files = [None; STORES_MAX];
     for (file, store) in files.iter_mut().zip(settings.stores()) {
         *file = Some((store.limit_bytes, OneStore::File(open_file(settings, store)?)));
@@ -477,10 +499,8 @@ fn open_store(control: &Control) -> Result<Option<Store<OwnStores>>, Errno> {
         let server = open_server(settings, server)?;
         *place = Some((server.remote.limit_bytes(), OneStore::Server(server)));
     }
-    let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR)?;
     let length = Clusters::words_for(settings.store_limit_bytes);
     let base = map.map_shared(length * size_of::<AtomicU64>())?;
-    map.close();
     // SAFETY: the supervisor made the map of so many words; they are only ever used as atomics.
     let words: &'static [AtomicU64] = unsafe { core::slice::from_raw_parts(base.cast(), length) };
     let seal = match settings.store_encrypt {
@@ -530,18 +550,16 @@ fn open_server(settings: &Settings, server: &ServerSettings) -> Result<MirroredM
 unsafe fn open_references(
     control: &Control,
     slot: &ProcessSlot,
+    map: Fd,
     place: &mut Option<Mapping>,
 ) -> Option<References<'static>> {
-    let settings = &control.settings;
-    let process = control.processes.index_of(slot).filter(|_| settings.clusters_fd >= 0)?;
-    let (offset, bytes) = References::place(settings.store_limit_bytes, process);
+    let process = control.processes.index_of(slot)?;
+    let (offset, bytes) = References::place(control.settings.store_limit_bytes, process);
     let mapping = place.or_else(|| Mapping::reserve(bytes).ok())?;
     *place = Some(mapping);
-    let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR).ok()?;
     let is_there = map.length_bytes().is_ok_and(|length| length as u64 >= offset + bytes as u64);
     // SAFETY: the caller's promise.
     let is_mapped = is_there && unsafe { map.map_shared_over(&mapping, offset) }.is_ok();
-    map.close();
     if !is_mapped {
         return None;
     }
@@ -552,12 +570,16 @@ unsafe fn open_references(
     Some(References::new(words))
 }
 
+/// What the supervisor has passed to this process, while it enters it, for a descriptor of its own.
+pub(crate) fn passed(fd: i32) -> Option<Fd> {
+    // SAFETY: the supervisor has put it there for as long as it enters this process.
+    unsafe { PASSED.load(Relaxed).as_ref() }.and_then(|passed| passed.own(fd)).map(Fd)
+}
+
 /// Opens `/proc/PID/fd/FD`, or what the supervisor has passed for it.
 pub(crate) fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno> {
-    // SAFETY: the supervisor has put it there for as long as it enters this process.
-    let passed = unsafe { PASSED.load(Relaxed).as_ref() };
-    if let Some(own) = passed.and_then(|passed| passed.own(fd)) {
-        return limits::with_descriptors(|_| Fd(own).duplicate(0));
+    if let Some(own) = passed(fd) {
+        return limits::with_descriptors(|_| own.duplicate(0));
     }
     let mut path = [0u8; PATH_BYTES];
     let length = descriptor_path(pid, fd, &mut path);
@@ -566,11 +588,17 @@ pub(crate) fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno
 
 /// Opens this process's page tables, or what was passed of them.
 pub(crate) fn open_pagemap() -> Result<Pagemap, Errno> {
-    // SAFETY: as in `open_descriptor`.
-    let passed = unsafe { PASSED.load(Relaxed).as_ref() };
-    match passed.and_then(|passed| passed.own(PAGEMAP)) {
-        Some(own) => limits::with_descriptors(|_| Fd(own).duplicate(0)).map(Pagemap::of),
+    match passed(PAGEMAP) {
+        Some(own) => limits::with_descriptors(|_| own.duplicate(0)).map(Pagemap::of),
         None => Pagemap::open(),
+    }
+}
+
+/// Opens this process's mappings, at their beginning, or what was passed of them.
+pub(crate) fn open_maps() -> Result<Fd, Errno> {
+    match passed(MAPS) {
+        Some(own) => limits::with_descriptors(|_| own.duplicate(0)).inspect(|maps| maps.rewind()),
+        None => Fd::open(b"/proc/self/maps\0", nr::O_RDONLY),
     }
 }
 
@@ -655,8 +683,9 @@ impl Process {
     /// Has what is held of the store noted in the table of the process's slot, and in no other.
     pub(crate) fn note_references(&mut self) {
         // SAFETY: the cache notes elsewhere, or nowhere, before it is used again.
-        let references =
-            unsafe { open_references(self.control, self.slot, &mut self.references_place) };
+        let references = self.clusters_map.and_then(|map| unsafe {
+            open_references(self.control, self.slot, map, &mut self.references_place)
+        });
         self.slot.has_noted.store(references.is_some().into(), Relaxed);
         self.engine.cache.note_references(references.unwrap_or(References::NONE));
     }

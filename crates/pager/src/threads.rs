@@ -59,6 +59,8 @@ pub(crate) struct Thread {
     /// Of a child that shares this memory and is not waited for: the id by which its parent knows
     /// it, or [`UNKNOWN`] until the parent does.
     pub(crate) child_pid: AtomicI32,
+    /// And that by which the run does, once it has said so.
+    pub(crate) run_pid: AtomicI32,
     /// Its own ids are those by which others know it: it is in no pid namespace of its own.
     pub(crate) is_seen: AtomicBool,
     pub(crate) ahead: Ahead,
@@ -219,6 +221,7 @@ impl Threads {
         thread.tid = AtomicI32::new(CLAIMED);
         thread.child_pid = AtomicI32::new(0);
         thread.is_seen = AtomicBool::new(false);
+        thread.run_pid = AtomicI32::new(0);
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
         thread.parked = Parked::default();

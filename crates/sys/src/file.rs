@@ -53,6 +53,12 @@ impl Fd {
         self.duplicate(least).inspect(|_| self.close()).unwrap_or(self)
     }
 
+    /// Has it read from the file's beginning next.
+    pub fn rewind(self) {
+        // SAFETY: the position is the descriptor's own.
+        let _ = unsafe { checked(nr::__NR_lseek, [self.0 as usize, 0, nr::SEEK_SET as usize]) };
+    }
+
     /// Reads up to `buffer.len()` bytes at the file's position.
     ///
     /// # Errors

@@ -46,12 +46,16 @@ impl Window {
     }
 }
 
+/// Where the windows begin. Below each of them are 64 GiB that lie as well: there the agent is put where no
+/// loader brings it.
+pub const WINDOW_STARTS: [usize; 2] = [0x7e90_0000_0000, 0x4a00_0000_0000];
+
 /// Below what is mapped from the top by the usual 28 bits of chance, and where sanitizers have the
 /// program's shared objects; then, with room for any pool, above the 64 TiB in which V8 puts its
 /// pages at random and below where programs are loaded.
 static WINDOWS: [Window; 2] = [
-    Window::new(0x7e80_0000_0000, 0x7ef0_0000_0000),
-    Window::new(0x4a00_0000_0000, 0x5400_0000_0000),
+    Window::new(WINDOW_STARTS[0], 0x7ef0_0000_0000),
+    Window::new(WINDOW_STARTS[1], 0x5400_0000_0000),
 ];
 
 /// Most mappings of zpager's own.

@@ -20,15 +20,52 @@ pub fn sees_parent() -> bool {
     unsafe { checked(nr::__NR_getppid, []) }.is_ok_and(|parent| parent != NO_NUMBER)
 }
 
-/// The id by which the one that made this process knows it. `None` where that is another than its own
-/// and `/proc`, which has to be that one's, does not tell.
-pub fn known_as() -> Option<i32> {
-    if sees_parent() {
-        return Some(pid());
-    }
-    let mut status = [0; STATUS_BYTES];
-    let mut ids = field(own_status(&mut status), b"NSpid:").split_ascii_whitespace();
-    ids.next()?.parse().ok()
+/// Opens `/proc/self`, not what it leads to. Whoever has this reads by it ([`id_by`]) his own id in the pid
+/// namespace of that `/proc`, in any namespace below it and whatever `/proc` he has himself.
+///
+/// # Errors
+/// The kernel's.
+pub fn open_link() -> Result<Fd, Errno> {
+    Fd::open(b"/proc/self\0", nr::O_PATH | nr::O_NOFOLLOW)
+}
+
+/// The calling process's id in the pid namespace of what [`open_link`] has opened.
+///
+/// # Errors
+/// The kernel's.
+pub fn id_by(link: Fd) -> Result<i32, Errno> {
+    read_id(link.0 as usize, b"\0")
+}
+
+/// The same in that of `/proc`.
+///
+/// # Errors
+/// The kernel's.
+pub fn id_by_proc() -> Result<i32, Errno> {
+    const NO_DIRECTORY: usize = 0;
+    read_id(NO_DIRECTORY, b"/proc/self\0")
+}
+
+/// What the kernel calls the calling process's pid namespace, an inode's number; `None` where `/proc` does
+/// not tell.
+pub fn namespace() -> Option<u64> {
+    let mut text = [0; 32];
+    // "pid:[NUMBER]"
+    let text = read_link(0, b"/proc/self/ns/pid\0", &mut text).ok()?;
+    text.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+fn read_id(directory: usize, path: &[u8]) -> Result<i32, Errno> {
+    read_link(directory, path, &mut [0; 32])?.parse().map_err(|_| Errno(22))
+}
+
+/// What a symbolic link says, as far as there is room and it is text.
+fn read_link<'a>(directory: usize, path: &[u8], out: &'a mut [u8]) -> Result<&'a str, Errno> {
+    debug_assert_eq!(path.last(), Some(&0));
+    let arguments = [directory, path.as_ptr() as usize, out.as_mut_ptr() as usize, out.len()];
+    // SAFETY: the path is a C string, and the kernel writes into `out` alone.
+    let read = unsafe { checked(nr::__NR_readlinkat, arguments) }?;
+    core::str::from_utf8(&out[..read]).map_err(|_| Errno(22))
 }
 
 /// The thread.
@@ -170,11 +207,6 @@ impl Confinement {
             ids: field(status, b"NSpid:").split_ascii_whitespace().count() as u32,
         }
     }
-
-    /// Whether it is confined by more than `other`.
-    pub fn exceeds(self, other: Confinement) -> bool {
-        self.filters > other.filters || self.ids > other.ids
-    }
 }
 
 /// A value in kB of `status`, `smaps_rollup` or `/proc/meminfo` (proc(5)), in bytes. `name` is all that
@@ -303,9 +335,17 @@ mod tests {
         assert_eq!(Confinement::of(b"Name:\tx\nSeccomp:\t2\n"), Confinement::default());
         let own = Confinement::own();
         assert_eq!(own, Confinement::of(&std::fs::read("/proc/self/status").expect("readable")));
-        assert!(own.ids > 0 && !own.exceeds(own));
-        assert!(found.exceeds(Confinement { filters: 13, ids: 1 }));
-        assert!(found.exceeds(Confinement { filters: 12, ids: 2 }));
+        assert!(own.ids > 0);
+    }
+
+    #[test]
+    fn a_process_reads_its_id_by_a_link() {
+        let link = open_link().expect("/proc");
+        assert_eq!([id_by(link), id_by_proc()], [Ok(pid()); 2]);
+        link.close();
+        assert_eq!(id_by(link), Err(Errno(9)));
+        let shown = std::fs::read_link("/proc/self/ns/pid").expect("/proc");
+        assert_eq!(shown.to_str(), namespace().map(|it| std::format!("pid:[{it}]")).as_deref());
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod ring;
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, Frames, Holds, Left, Tables};
 pub use kin::Kin;
-pub use passed::{PAGEMAP, PASSED_MAX, Pair, Passed};
+pub use passed::{MAPS, PAGEMAP, PASSED_MAX, Pair, Passed};
 pub use processes::{ASKED, MAX_PROCESSES, ProcessSlot, Processes, Request, UNANSWERED, UNASKED};
 pub use remote::{Kind, Remote, RemoteCounts, Requests, Taken, Ticket};
 pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
@@ -36,7 +36,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -57,8 +57,8 @@ pub const CALL_THREAD: usize = GIVE_BACK + 2;
 /// What the supervisor asks of a stopped thread when it enters an agent's image
 /// at the entry that the image's ELF header names.
 ///
-/// Registers at the entry: `rdi` this number, `rsi` the thread's id, `rdx` its
-/// stack pointer, `rcx` its fs base, `r8` its signal mask before the entry; those
+/// Registers at the entry: `rdi` this number, `rsi` the process as a [`Known`], `rdx` the thread's
+/// stack pointer, `rcx` its fs base, `r8` its signal mask before the entry; the last three
 /// of [`Entry::Load`] are its own. `r9` is where a table of [`Passed`] descriptors
 /// is, or 0. `r10` is where the thread's area of restartable sequences is, and
 /// `r11` its bytes ([`sequences_guess`] where nobody knows). The entry moves to a
@@ -88,6 +88,30 @@ pub enum Entry {
 #[must_use]
 pub const fn sequences_guess(thread_pointer: u64) -> [u64; 2] {
     [thread_pointer, 2464 + 32]
+}
+
+/// By which id the supervisor knows a process, and whether that is the one that the process has itself: one
+/// in a pid namespace of its own (pid_namespaces(7)) has another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// The id in the supervisor's namespace.
+    pub run_pid: i32,
+    /// The process is in another one, below it.
+    pub is_nested: bool,
+}
+
+impl Known {
+    /// As one register has it.
+    #[must_use]
+    pub const fn to_word(self) -> u64 {
+        (self.is_nested as u64) << 32 | self.run_pid.cast_unsigned() as u64
+    }
+
+    /// What [`Known::to_word`] was of.
+    #[must_use]
+    pub const fn of_word(word: u64) -> Self {
+        Known { run_pid: word as i32, is_nested: word >> 32 != 0 }
+    }
 }
 
 /// How pages are lifted out of programs, where tests decide it.
@@ -182,10 +206,12 @@ pub struct Settings {
     pub agent_fd: i32,
     /// The supervisor's descriptor of the [`Ring`] of a run that is recorded, or -1.
     pub ring_fd: i32,
-    /// Filters of system calls that hold for the supervisor, and process ids that it has. A program
-    /// with more of either is not managed.
+    /// The supervisor's descriptor of `/proc/self`, not of what that leads to: by it each process reads
+    /// its id in the supervisor's pid namespace.
+    pub link_fd: i32,
+    /// Filters of system calls that hold for the supervisor. A program with more is not managed.
     pub filters: u32,
-    /// See `filters`.
+    /// Process ids that the supervisor has. A process with more is in a pid namespace below its own.
     pub ids: u32,
     /// Manage every program from its first instruction instead of when the budget comes near.
     pub from_start: u8,
@@ -214,6 +240,7 @@ impl Settings {
         clusters_fd: -1,
         agent_fd: -1,
         ring_fd: -1,
+        link_fd: -1,
         filters: 0,
         ids: 1,
         from_start: 0,
@@ -259,10 +286,11 @@ pub struct Control {
     pub processes: Processes,
     /// Where free frames are likely.
     pub frames_hint: AtomicU32,
-    /// How often a process was about to run another program, which may be one that has to be entered.
+    /// How often a process was about to run another program, which may be one that has to be entered, or
+    /// has asked a relative for room that it could not signal.
     /// The supervisor sleeps on it (futex(2)): unlike a signal it reaches it from any user and any
     /// namespace of process ids.
-    pub executions: AtomicU32,
+    pub calls: AtomicU32,
     /// The number of the turn in which several processes are being entered, else 0.
     pub kin_turn: AtomicU32,
 }
@@ -338,10 +366,10 @@ fn raise(peak: &AtomicU64, value: u64) {
 }
 
 impl Control {
-    /// Tells the supervisor that a process is about to run another program.
-    pub fn note_execution(&self) {
-        self.executions.fetch_add(1, Release);
-        futex::wake(&self.executions);
+    /// Has the supervisor look after the processes soon ([`Control::calls`]).
+    pub fn call_supervisor(&self) {
+        self.calls.fetch_add(1, Release);
+        futex::wake(&self.calls);
     }
 
     /// A control block for one run.
@@ -357,7 +385,7 @@ impl Control {
             events: Events::default(),
             processes: Processes::default(),
             frames_hint: AtomicU32::new(0),
-            executions: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
             kin_turn: AtomicU32::new(0),
         }
     }

@@ -31,8 +31,12 @@ pub const UNANSWERED: u32 = 2;
 #[repr(C)]
 #[derive(Debug)]
 pub struct ProcessSlot {
-    /// The process, or 0 where the slot is free.
+    /// The process, by its id in the supervisor's pid namespace, or 0 where the slot is free.
     pub pid: AtomicI32,
+    /// Its id in its own.
+    pub own_pid: AtomicI32,
+    /// Which that is, as the process says: 0 for the supervisor's.
+    pub namespace: AtomicU64,
     /// Whether this process shall give back pages until the sum fits: [`UNASKED`], [`ASKED`] by the
     /// supervisor or a relative, or [`UNANSWERED`].
     pub give_back: AtomicU32,
@@ -107,6 +111,8 @@ impl ProcessSlot {
     pub const fn new() -> Self {
         ProcessSlot {
             pid: no_process(),
+            own_pid: no_process(),
+            namespace: AtomicU64::new(0),
             give_back: AtomicU32::new(UNASKED),
             resident_bytes: AtomicU64::new(0),
             shared_bytes: AtomicU64::new(0),
@@ -225,6 +231,7 @@ impl ProcessSlot {
             sum.fetch_sub(share.swap(0, Relaxed), Relaxed);
         }
         self.shared_bytes.store(0, Relaxed);
+        self.own_pid.store(NO_PROCESS, Relaxed);
         self.give_back.store(UNASKED, Relaxed);
         self.starved.store(0, Relaxed);
         self.request.answers.store(0, SeqCst);

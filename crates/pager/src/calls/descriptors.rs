@@ -6,8 +6,6 @@
 use zpager_sys::Errno;
 use zpager_sys::syscall::{self, nr};
 
-use zpager_wire::STORES_MAX;
-
 use super::Outcome;
 use crate::process::Process;
 
@@ -38,11 +36,7 @@ impl Process {
     /// Closes around the pager's own descriptors.
     pub(super) fn close_range(&mut self, first: usize, last: usize, flags: usize) -> Outcome {
         let (first, last) = (first as u32 as usize, last as u32 as usize);
-        let mut ours = [usize::MAX; 1 + STORES_MAX];
-        let fds = [self.uffd.fd().0].into_iter().chain(self.store_fds);
-        for (own, fd) in ours.iter_mut().zip(fds) {
-            *own = fd as u32 as usize;
-        }
+        let mut ours = self.own_descriptors().map(|fd| fd as u32 as usize);
         ours.sort_unstable();
         if !ours.iter().any(|fd| (first..=last).contains(fd)) || first > last {
             return Outcome::GoOn;

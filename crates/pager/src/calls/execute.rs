@@ -4,7 +4,8 @@
 //! ([`zpager_sys::limits`]), and the two variables by which the agent comes in and
 //! finds its run, where the program has left them out of the environment that it
 //! passes: a program started with a cleared environment is of the run as well.
-//! One that names another run's is left as it is.
+//! One that names another run's is left as it is, and one that may not open the agent does not get its
+//! name: its loader would complain, and the supervisor gives the agent to it.
 //!
 //! What it runs may be linked statically: no agent comes into that by itself, so the
 //! supervisor is told, and looks at it as soon as it runs.
@@ -24,6 +25,7 @@ use zpager_sys::{limits, process};
 use zpager_wire::{CONTROL_VARIABLE, EventKind};
 
 use super::Outcome;
+use crate::identity;
 use crate::process::Process;
 use crate::start::{PATH_BYTES, control_path, descriptor_path};
 use crate::stubs;
@@ -79,7 +81,7 @@ impl Process {
             self.stop_answering();
             self.record_window();
         }
-        self.control.note_execution();
+        self.control.call_supervisor();
         self.put_carrier_down(context);
         thread.executing = Some(context.registers);
         let registers = &mut context.registers;
@@ -107,11 +109,14 @@ impl Process {
         true
     }
 
-    /// Whether the next program can open the agent. Without the supervisor the loader would only
-    /// complain. One that this process begins as another user, or in a user namespace of its own, may
-    /// not open what the supervisor has, and is given it by the supervisor. What another user may do
+    /// Whether the next program can open the agent. Without the supervisor it would find nothing. One that this process begins as another user, or in a user namespace of its own, may
+    /// not open what the supervisor has, and one with another `/proc` does not find it: they are given
+    /// it by the supervisor. What another user may do
     /// now with the rights of root it may not any more then.
     fn is_open_to_next(agent: &[u8]) -> bool {
+        if !identity::shares_proc() {
+            return false;
+        }
         let owner = Fd::open(agent, nr::O_RDONLY).and_then(|agent| {
             let owner = agent.owner();
             agent.close();
@@ -121,17 +126,20 @@ impl Process {
         owner.is_ok_and(|owner| user == ROOT || user == owner)
     }
 
-    /// The list of variables with those that are missing; `None` where it is right as it is.
+    /// The list of variables with those that are missing, or without what is of no use; `None` where it is
+    /// right as it is.
     fn complete(&mut self, thread: &mut Thread, variables: usize) -> Option<usize> {
         let mut agent = [0; PATH_BYTES];
         let settings = &self.control.settings;
         let bytes = descriptor_path(settings.supervisor_pid, settings.agent_fd, &mut agent);
         let seen = self.look_at(thread, variables, &agent[..bytes])?;
-        if seen.has_other_control || !Self::is_open_to_next(&agent[..=bytes]) {
+        let is_open = Self::is_open_to_next(&agent[..=bytes]);
+        let is_right = if is_open { seen.has_agent && seen.has_control } else { !seen.has_agent };
+        if seen.has_other_control || is_right {
             return None;
         }
-        if seen.has_agent && seen.has_control {
-            return None;
+        if !is_open {
+            return thread.environment.leave_out(&seen, &agent[..bytes]);
         }
         if seen.variables > VARIABLES_MAX {
             self.note(EventKind::NotManaged, E2BIG.0 as u64, 0);
@@ -212,6 +220,41 @@ impl Process {
     }
 }
 
+impl Environment {
+    /// The list without the agent's name; `None` where it is too long.
+    fn leave_out(&mut self, seen: &Seen, agent: &[u8]) -> Option<usize> {
+        let at = seen.preload.filter(|_| seen.variables <= VARIABLES_MAX)?;
+        let end = seen.variables;
+        self.list[end] = 0;
+        if drop_object(self.preload.get_mut(..=seen.preload_bytes)?, agent) > PRELOAD.len() {
+            self.list[at] = self.preload.as_ptr() as usize;
+        } else {
+            self.list.copy_within(at + 1..=end, at);
+        }
+        Some(self.list.as_ptr() as usize)
+    }
+}
+
+/// Takes an object out of those that `text` names, which ends in a zero byte; gives its new length.
+fn drop_object(text: &mut [u8], object: &[u8]) -> usize {
+    let is_separator = |byte: &u8| b": \0".contains(byte);
+    let (mut from, mut to) = (PRELOAD.len(), PRELOAD.len());
+    while let Some(length) = text[from..].iter().position(is_separator) {
+        let next = from + length + 1;
+        if text[from..from + length] != *object {
+            text.copy_within(from..next, to);
+            to += next - from;
+        }
+        from = next;
+    }
+    // The last one ends the text, or the one before it does now.
+    if to > PRELOAD.len() {
+        to -= 1;
+    }
+    text[to] = 0;
+    to
+}
+
 /// Puts the agent before the objects that `text`, so far `length` bytes long, names; `None` when
 /// there is no room.
 fn preload(text: &mut [u8; PRELOAD_BYTES_MAX], agent: &[u8], length: usize) -> Option<()> {
@@ -237,6 +280,23 @@ mod tests {
         let mut text = [b'x'; PRELOAD_BYTES_MAX];
         text[..start.len()].copy_from_slice(start);
         text
+    }
+
+    #[test]
+    fn an_object_is_left_out() {
+        let cases: [(&[u8], &[u8]); 6] = [
+            (b"LD_PRELOAD=/a\0", b"LD_PRELOAD=\0"),
+            (b"LD_PRELOAD=/a:/b.so\0", b"LD_PRELOAD=/b.so\0"),
+            (b"LD_PRELOAD=/b.so /a\0", b"LD_PRELOAD=/b.so\0"),
+            (b"LD_PRELOAD=/c:/a /b.so:/a\0", b"LD_PRELOAD=/c:/b.so\0"),
+            (b"LD_PRELOAD=/aa:/\0", b"LD_PRELOAD=/aa:/\0"),
+            (b"LD_PRELOAD=\0", b"LD_PRELOAD=\0"),
+        ];
+        for (before, after) in cases {
+            let mut text = text(before);
+            let length = drop_object(&mut text[..before.len()], b"/a");
+            assert_eq!(&text[..=length], after);
+        }
     }
 
     #[test]

@@ -276,8 +276,9 @@ impl Process {
                 regions.protect(common, line.protection);
             }
         });
-        if let Err(error) = outcome {
-            fail(error, pages.start as usize * PAGE_BYTES);
+        if outcome.is_err() {
+            // Nobody tells, where there is no `/proc`.
+            self.unmanage(pages);
         }
     }
 

@@ -21,6 +21,7 @@ use zpager_wire::{BRING_IN, ProcessSlot, Request};
 
 use crate::copies::Keep;
 use crate::hold::pages_of;
+use crate::identity;
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -144,7 +145,7 @@ fn wake(word: &AtomicU32) {
 impl Process {
     /// The slot of another managed process of the run.
     pub(super) fn neighbour(&self, pid: i32) -> Option<&'static ProcessSlot> {
-        self.control.processes.in_use().find(|slot| slot.pid.load(Relaxed) == pid)
+        self.control.processes.in_use().find(|slot| identity::is_of(slot, pid))
     }
 
     /// Brings in what another process wants of this one.

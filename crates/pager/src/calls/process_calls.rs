@@ -7,6 +7,7 @@ use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, limits, process};
 
 use super::Outcome;
+use crate::identity;
 use crate::process::Process;
 use crate::threads::Thread;
 use crate::unmanage::{ROBUST_HEAD_BYTES, robust_list_head};
@@ -217,7 +218,7 @@ impl Process {
             }
         }
         self.publish();
-        self.control.retire(&self.tables, self.slot, self.pid);
+        self.control.retire(&self.tables, self.slot, identity::run_pid());
         if self.shares_descriptors && self.threads.is_alone(thread) {
             // The parent would keep it. Nobody touches managed memory any more.
             self.uffd.fd().close();

@@ -29,6 +29,7 @@ use zpager_sys::{Errno, PAGE_BYTES, dispatch, limits, process};
 use zpager_wire::EventKind;
 
 use super::Outcome;
+use crate::identity;
 use crate::parked::CARRIER;
 use crate::process::Process;
 use crate::signals::is_handler;
@@ -69,7 +70,7 @@ const RETURN_LOG: u32 = 0x7ffc_0000;
 const RETURN_ACTION: u32 = 0xffff_0000;
 
 /// The calls that the pager makes for itself.
-const OWN_CALLS: [u32; 38] = [
+const OWN_CALLS: [u32; 40] = [
     nr::__NR_clock_gettime,
     nr::__NR_close,
     nr::__NR_fallocate,
@@ -79,6 +80,7 @@ const OWN_CALLS: [u32; 38] = [
     nr::__NR_futex,
     nr::__NR_geteuid,
     nr::__NR_getpid,
+    nr::__NR_getppid,
     nr::__NR_gettid,
     nr::__NR_io_getevents,
     nr::__NR_io_setup,
@@ -101,6 +103,7 @@ const OWN_CALLS: [u32; 38] = [
     nr::__NR_process_vm_writev,
     nr::__NR_pwrite64,
     nr::__NR_read,
+    nr::__NR_readlinkat,
     nr::__NR_rt_sigaction,
     nr::__NR_rt_sigprocmask,
     nr::__NR_rt_sigqueueinfo,
@@ -218,11 +221,8 @@ impl Process {
         self.engine.cache.give_back_spilled();
         self.slot.has_noted.store(0, Relaxed);
         self.publish();
-        // Others may know it by another id than it does itself, or by none, and then it has no slot.
-        let slot_pid = self.slot.pid.load(Relaxed);
-        let known_as = if slot_pid > 0 { slot_pid } else { self.pid };
-        self.control.retire(&self.tables, self.slot, known_as);
-        self.control.events.note(EventKind::Sandboxed, known_as, 0, 0);
+        self.control.retire(&self.tables, self.slot, identity::run_pid());
+        self.note(EventKind::Sandboxed, 0, 0);
         limits::give_back();
         if !self.shares_descriptors {
             self.uffd.fd().close();

@@ -21,6 +21,7 @@ use zpager_sys::signal::{self, Context, Info, Mask, OURS, SI_TKILL, SI_USER, onl
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
+use crate::identity;
 use crate::parked::CARRIER;
 use crate::process::Process;
 use crate::start::{PATH_BYTES, descriptor_path};
@@ -139,7 +140,8 @@ impl Process {
 
     fn is_signal_fd(&self, fd: usize) -> bool {
         let (mut path, mut target) = ([0; PATH_BYTES], [0u8; 32]);
-        descriptor_path(self.pid, fd as i32, &mut path);
+        let pid = if identity::shares_proc() { identity::run_pid() } else { self.pid };
+        descriptor_path(pid, fd as i32, &mut path);
         let (at, length) = (target.as_mut_ptr() as usize, target.len());
         // SAFETY: the kernel writes into `target` alone.
         let read = unsafe {

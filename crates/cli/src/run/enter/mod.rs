@@ -25,13 +25,14 @@ mod thread;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
 use zpager_sys::process::Confinement;
-use zpager_wire::{CONTROL_VARIABLE, Control, Entry, PAGEMAP};
+use zpager_wire::{CONTROL_VARIABLE, Control, Entry, Known, MAPS, PAGEMAP};
 
 use super::control::SharedControl;
 use super::image;
@@ -170,13 +171,16 @@ impl Entrance {
 
     /// Looks at a process that is to be entered, and whether it can be.
     fn examine(&self, pid: pid_t) -> Result<Program, Outcome> {
-        if self.is_sandboxed(pid) {
+        let confinement = Confinement::of(&status_of(pid));
+        if confinement.filters > self.own.filters {
             return Err(Outcome::Sandboxed);
         } else if !is_permitted() {
             return Err(Outcome::Impossible(libc::EPERM));
         }
         let maps = maps_of(pid).map_err(outcome_of)?;
-        let program = Program::of(pid);
+        let is_nested = confinement.ids > self.own.ids;
+        let finds_agent = has_our_files(pid) || self.is_found_from(pid);
+        let program = Program { is_nested, finds_agent, ..Program::of(pid) };
         let can_be =
             base_of(&maps, self.agent_inode).is_some() || self.may_be_given(pid, &program, &maps);
         if can_be { Ok(program) } else { Err(Outcome::NoAgent) }
@@ -187,22 +191,25 @@ impl Entrance {
         maps_of(pid).is_ok_and(|maps| base_of(&maps, self.agent_inode).is_some())
     }
 
-    /// Whether a process is confined by more than this one.
-    fn is_sandboxed(&self, pid: pid_t) -> bool {
-        let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
-        Confinement::of(&status).exceeds(self.own)
+    /// Whether the agent's path is the agent's for a process, too, which may have a `/proc` of its own or none.
+    fn is_found_from(&self, pid: pid_t) -> bool {
+        let found = std::fs::metadata(format!("/proc/{pid}/root{}", self.agent_path));
+        found.is_ok_and(|found| found.ino() == self.agent_inode)
     }
 
     /// Enters a process that stands still; gives where.
     fn enter_held(&self, pid: pid_t, program: &Program, hold: &mut Hold) -> Result<At, Outcome> {
-        match self.enter_with(pid, program, hold, None) {
-            // By what it is it may not open what this process holds, or does not even see it.
-            Err(Outcome::Impossible(libc::EACCES | libc::ENOENT)) => {
-                let handed = self.with_caller(pid, hold, |caller| self.pass(pid, caller))?;
-                self.enter_with(pid, program, hold, Some(&handed))
+        // What has the agent finds out by itself whether `/proc` is this process's. In another one the agent's
+        // path may be somebody else's.
+        if program.finds_agent || self.is_in(pid) {
+            match self.enter_with(pid, program, hold, None) {
+                // By what it is it may not open what this process holds, or does not even see it.
+                Err(Outcome::Impossible(libc::EACCES | libc::ENOENT)) => {}
+                entered => return entered,
             }
-            entered => entered,
         }
+        let handed = self.with_caller(pid, hold, |caller| self.pass(pid, caller))?;
+        self.enter_with(pid, program, hold, Some(&handed))
     }
 
     /// The same for one that has been passed what it may not open, which it gives back.
@@ -223,6 +230,7 @@ impl Entrance {
         let at = At {
             entry: base? + self.layout.entry,
             passed: handed.map_or(0, Handed::table_address),
+            known: program.known(pid),
         };
         enter_all(hold, at)?;
         Ok(at)
@@ -243,7 +251,7 @@ impl Entrance {
             Some(base) => Ok(base),
             // It can have begun another one until it stood still.
             None if program.is_in(pid) && self.may_be_given(pid, program, &maps) => {
-                self.give(pid, &maps, hold, handed)
+                self.give(pid, program, &maps, hold, handed)
             }
             None => Err(Outcome::NoAgent),
         }
@@ -253,14 +261,21 @@ impl Entrance {
     fn give(
         &self,
         pid: pid_t,
+        program: &Program,
         maps: &str,
         hold: &mut Hold,
         handed: Option<&Handed>,
     ) -> Result<u64, Outcome> {
         let thread = hold.threads.first_mut().expect("a hold has a thread");
         let Entrance { layout, agent_fd, agent_path, control_fd, .. } = self;
-        let given =
-            Given { layout, agent_fd: *agent_fd, agent_path, control_fd: *control_fd, handed };
+        let given = Given {
+            layout,
+            agent_fd: *agent_fd,
+            agent_path,
+            control_fd: *control_fd,
+            known: program.known(pid),
+            handed,
+        };
         place::place(pid, thread, maps, given).map_err(outcome_of_calls)
     }
 
@@ -270,9 +285,10 @@ impl Entrance {
         // SAFETY: the session has them open for longer than it has processes entered.
         let borrow = |descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) };
         let descriptors = descriptors.map(|descriptor| (*descriptor, borrow(*descriptor)));
-        let pagemap = File::open(format!("/proc/{pid}/pagemap"));
-        let pagemap = pagemap.iter().map(|file| (PAGEMAP, file.as_fd()));
-        Handed::give(pid, caller, &descriptors.chain(pagemap).collect::<Vec<_>>())
+        let own = [(PAGEMAP, "pagemap"), (MAPS, "maps")]
+            .map(|(name, file)| (name, File::open(format!("/proc/{pid}/{file}"))));
+        let own = own.iter().filter_map(|(name, file)| Some((*name, file.as_ref().ok()?.as_fd())));
+        Handed::give(pid, caller, &descriptors.chain(own).collect::<Vec<_>>())
     }
 
     /// Has a thread of a held process make system calls.
@@ -297,7 +313,9 @@ impl Entrance {
         let holder = self.credentials.as_ref();
         let is_left = match program.linkage {
             Linkage::Static => true,
-            Linkage::Dynamic => !loading::brings(pid, &variables, &self.agent_path, holder),
+            Linkage::Dynamic => {
+                !program.finds_agent || !loading::brings(pid, &variables, &self.agent_path, holder)
+            }
             Linkage::Library | Linkage::Foreign => false,
         };
         is_left && !has_any_agent(maps) && !self.is_of_another_run(&variables)
@@ -332,6 +350,18 @@ impl Entrance {
     pub(crate) fn has_stragglers(&self) -> bool {
         !self.stragglers.is_empty()
     }
+}
+
+/// Whether a process has the mounts and the root directory of this one. No file of its own is looked at.
+fn has_our_files(pid: pid_t) -> bool {
+    let of = |pid: &str, link: &str| std::fs::read_link(format!("/proc/{pid}/{link}")).ok();
+    let pid = pid.to_string();
+    ["ns/mnt", "root"].into_iter().all(|link| of(&pid, link) == of("self", link))
+}
+
+/// What the kernel says of a process; nothing where it is gone.
+fn status_of(pid: pid_t) -> Vec<u8> {
+    std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default()
 }
 
 /// The mappings of a process.
@@ -369,18 +399,19 @@ struct At {
     entry: u64,
     /// That of the table of what it was passed, or 0.
     passed: u64,
+    known: Known,
 }
 
 /// Calls the entry in every thread of a held process.
 fn enter_all(hold: &mut Hold, at: At) -> Result<(), Outcome> {
     let (first, others) = hold.threads.split_first_mut().expect("a hold has a thread");
-    match first.enter(at.entry, Entry::Process, at.passed) {
+    match first.enter(at, Entry::Process) {
         Ok(()) => {}
         Err(Trouble::Lost) => return Err(Outcome::Broken),
         Err(trouble) => return Err(outcome_of(trouble)),
     }
     for thread in others {
-        match thread.enter(at.entry, Entry::Thread, 0) {
+        match thread.enter(At { passed: 0, ..at }, Entry::Thread) {
             Ok(()) | Err(Trouble::Gone) => {}
             // The process is managed and this thread's system calls would meet absent pages.
             Err(_) => return Err(Outcome::Broken),
@@ -392,7 +423,7 @@ fn enter_all(hold: &mut Hold, at: At) -> Result<(), Outcome> {
 /// Has a process that was entered with others count what it has in common with them, in any of its threads.
 fn share(hold: &mut Hold, at: At) -> Result<(), Outcome> {
     for thread in &mut hold.threads {
-        match thread.enter(at.entry, Entry::Share, at.passed) {
+        match thread.enter(at, Entry::Share) {
             Ok(()) => return Ok(()),
             Err(Trouble::Gone) => {}
             Err(_) => return Err(Outcome::Broken),
@@ -410,6 +441,10 @@ struct Program {
     /// How it is linked, for one that the agent can be put into: with more privileges than who started
     /// it has, it is [`Linkage::Foreign`].
     linkage: Linkage,
+    /// It runs in a pid namespace below this process's.
+    is_nested: bool,
+    /// Its loader would find the agent where its variables say.
+    finds_agent: bool,
 }
 
 impl Program {
@@ -424,7 +459,12 @@ impl Program {
             Linkage::Static if !is_whole => Linkage::Foreign,
             linkage => linkage,
         };
-        Program { auxiliary, linkage }
+        Program { auxiliary, linkage, is_nested: false, finds_agent: true }
+    }
+
+    /// What the process that runs it is called.
+    fn known(&self, run_pid: pid_t) -> Known {
+        Known { run_pid, is_nested: self.is_nested }
     }
 
     /// Whether a process runs it, still.

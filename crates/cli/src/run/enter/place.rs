@@ -11,19 +11,22 @@
 use std::os::fd::RawFd;
 
 use libc::pid_t;
-use zpager_wire::Entry;
+use zpager_sys::mapping::WINDOW_STARTS;
+use zpager_wire::{Entry, Known};
 
+use super::At;
 use super::caller::Caller;
 use super::layout::{Layout, PAGE_BYTES};
 use super::pass::Handed;
 use super::thread::{StoppedThread, Trouble};
 
-/// Where room is looked for: below the agent's own mappings, which begin 64 GiB higher
-/// (`zpager_sys::mapping`), and far from where programs and their libraries lie.
-const FIRST_BASE: u64 = 0x49f0_0000_0000;
+/// Where room is looked for: below the agent's own mappings, in the order of their windows.
+const BASES: [u64; 2] =
+    [WINDOW_STARTS[0] as u64 - ROOM_BYTES, WINDOW_STARTS[1] as u64 - ROOM_BYTES];
+const ROOM_BYTES: u64 = 64 << 30;
 const STEP_BYTES: u64 = 1 << 30;
-/// Places that are tried.
-const TRIES_MAX: u64 = 64;
+/// Places that are tried from each of these on.
+const TRIES_MAX: u64 = ROOM_BYTES / STEP_BYTES;
 
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 
@@ -36,6 +39,7 @@ pub(super) struct Given<'a> {
     pub(super) agent_path: &'a str,
     /// The supervisor's descriptor of the control block.
     pub(super) control_fd: RawFd,
+    pub(super) known: Known,
     /// What it has been passed, where it may not open these.
     pub(super) handed: Option<&'a Handed>,
 }
@@ -57,8 +61,12 @@ pub(super) fn place(
     let base = placed?;
     let names = u64::from(std::process::id()) << 32 | u64::from(given.control_fd.cast_unsigned());
     let end = base + given.layout.span_bytes;
-    let passed = given.handed.map_or(0, Handed::table_address);
-    thread.enter_with(base + given.layout.entry, Entry::Load, [base, end, names, passed])?;
+    let at = At {
+        entry: base + given.layout.entry,
+        passed: given.handed.map_or(0, Handed::table_address),
+        known: given.known,
+    };
+    thread.enter_with(at, Entry::Load, [base, end, names])?;
     Ok(base)
 }
 
@@ -85,7 +93,8 @@ impl Placing<'_, '_> {
     /// Address space for all of it.
     fn reserve(&mut self, bytes: u64) -> Result<u64, Trouble> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        for base in (0..TRIES_MAX).map(|at| FIRST_BASE + at * STEP_BYTES) {
+        let places = |base: u64| (0..TRIES_MAX).map(move |at| base + at * STEP_BYTES);
+        for base in BASES.into_iter().flat_map(places) {
             let arguments = [base, bytes, READ_WRITE, flags as u64, u64::MAX, 0];
             match self.caller.call(libc::SYS_mmap, arguments) {
                 Ok(_) => return Ok(base),
@@ -152,16 +161,5 @@ impl Placing<'_, '_> {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_room_ends_below_the_mappings_of_the_agent() {
-        let mapping = zpager_sys::mapping::Mapping::reserve(4096).expect("room");
-        assert!(FIRST_BASE + TRIES_MAX * STEP_BYTES <= mapping.start() as u64);
     }
 }

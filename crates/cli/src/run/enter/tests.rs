@@ -94,7 +94,7 @@ impl Victim {
 
 /// An entry for which nothing was passed.
 fn at(entry: u64) -> At {
-    At { entry, passed: 0 }
+    At { entry, passed: 0, known: Known { run_pid: 1, is_nested: false } }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use libc::{c_int, c_long, pid_t, siginfo_t, user_regs_struct};
 use zpager_sys::process::field;
 use zpager_wire::{Entry, sequences_guess};
 
+use super::At;
 use super::hold::is_ending;
 use super::ptrace::{self, Report, RseqConfiguration};
 use super::restart::{registers_interrupted, registers_to_go_on};
@@ -128,37 +129,36 @@ impl StoppedThread {
         self.registers.rip
     }
 
-    /// Has the thread run the agent's entry at `address`, with a table of what its process was passed,
-    /// or 0. It stays stopped until its release.
+    /// Has the thread run the agent's entry. It stays stopped until its release.
     ///
     /// # Errors
     /// The agent refused or did not come back, or the thread is gone.
-    pub(crate) fn enter(&mut self, address: u64, entry: Entry, passed: u64) -> Result<(), Trouble> {
-        let own = [self.registers.rsp, self.registers.fs_base, self.mask, passed];
-        self.enter_with(address, entry, own)?;
+    pub(super) fn enter(&mut self, at: At, entry: Entry) -> Result<(), Trouble> {
+        let own = [self.registers.rsp, self.registers.fs_base, self.mask];
+        self.enter_with(at, entry, own)?;
         self.mask &= !AGENT_SIGNALS;
         Ok(())
     }
 
-    /// The same, with what [`Entry`]'s protocol has in `rdx`, `rcx`, `r8` and `r9`.
+    /// The same, with what [`Entry`]'s protocol has in `rdx`, `rcx` and `r8`.
     ///
     /// # Errors
     /// As [`Self::enter`].
-    pub(crate) fn enter_with(
+    pub(super) fn enter_with(
         &mut self,
-        address: u64,
+        at: At,
         entry: Entry,
-        [third, fourth, fifth, sixth]: [u64; 4],
+        [third, fourth, fifth]: [u64; 3],
     ) -> Result<(), Trouble> {
         let [sequences_start, sequences_bytes] = self.sequences;
         let answer = self.run_from(user_regs_struct {
-            rip: address,
+            rip: at.entry,
             rdi: entry as u64,
-            rsi: self.tid as u64,
+            rsi: at.known.to_word(),
             rdx: third,
             rcx: fourth,
             r8: fifth,
-            r9: sixth,
+            r9: at.passed,
             r10: sequences_start,
             r11: sequences_bytes,
             ..self.registers

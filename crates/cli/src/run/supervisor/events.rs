@@ -102,8 +102,7 @@ fn describe(kind: EventKind, event: &Event) -> String {
         ),
         EventKind::Sandboxed => format!(
             "process {pid} is not managed any more and not counted in the budget: it is in a \
-             sandbox of its own, with a filter of system calls (seccomp) or process ids (a pid \
-             namespace)"
+             sandbox of its own, with a filter of system calls (seccomp)"
         ),
         EventKind::AgentFailed if value == 0 => {
             format!("process {pid} was ended: the agent failed while it took it over")

@@ -1,16 +1,16 @@
 //! Staying with the program from its start to its end.
 //!
 //! One loop: it sleeps in sigtimedwait(2) until a signal comes or something is
-//! due; a second thread only wakes it ([`executions`]). The program is a child in
+//! due; a second thread only wakes it ([`calls`]). The program is a child in
 //! the same process group and on the same terminal, so job control treats the two
 //! as one. While the tree is far from
 //! its budget the loop only looks how large it is ([`watch`]); once it has come near,
 //! the running processes are entered ([`entries`]) and share the budget ([`shares`]), which may follow
 //! what there is ([`follow`]). What shared memory the tree has besides is told ([`shared`]).
 
+mod calls;
 mod entries;
 mod events;
-mod executions;
 mod follow;
 mod pace;
 mod shared;
@@ -67,8 +67,7 @@ pub(crate) fn run(
     watch::come_soon();
     let mut supervisor = Supervisor::new(session, entrance, notices);
     let beside = || recording.as_mut().map(|recording| recording.step());
-    let exit =
-        executions::during(&session.control, || supervisor.stay_with(program, signals, beside));
+    let exit = calls::during(&session.control, || supervisor.stay_with(program, signals, beside));
     supervisor.told.tell(&session.control.events, supervisor.notices);
     Ok(Ended {
         exit,
@@ -160,7 +159,7 @@ impl<'a> Supervisor<'a> {
             let pause = beside().unwrap_or(Duration::MAX).min(follow_pause);
             let pause = pause.min(due.saturating_duration_since(Instant::now()));
             match signals.wait(pause) {
-                Some(info) if signals::tells_of_execution(&info) => {
+                Some(info) if signals::is_call(&info) => {
                     self.entries.expect_execution();
                     due = Instant::now();
                 }

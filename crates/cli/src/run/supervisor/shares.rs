@@ -41,6 +41,9 @@ impl Shares {
             let pid = slot.pid.load(Relaxed);
             if is_gone(pid) {
                 control.retire(tables, slot, pid);
+            } else if slot.give_back.load(Relaxed) == ASKED {
+                // Who asked could not signal it, or the signal met another one.
+                remind(slot);
             }
         }
         let starving = self.note_starving(control);
@@ -88,6 +91,11 @@ fn richest<'a>(control: &'a Control, starving: &[pid_t]) -> Option<&'a ProcessSl
 /// Asks a process to give back pages until the sum fits.
 fn ask(slot: &ProcessSlot) {
     slot.give_back.store(ASKED, Relaxed);
+    remind(slot);
+}
+
+/// Tells a process that was asked.
+fn remind(slot: &ProcessSlot) {
     let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(GIVE_BACK) };
     // SAFETY: a process with a slot has the agent's handler for SIGURG; one that is gone meanwhile, or
     // has become another program, gets nothing that does anything.

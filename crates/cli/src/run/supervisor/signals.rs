@@ -70,8 +70,8 @@ impl Signals {
     }
 }
 
-/// Whether the signal is one of [`tell_of_execution`].
-pub(crate) fn tells_of_execution(info: &siginfo_t) -> bool {
+/// Whether the signal is one of [`tell_of_call`].
+pub(crate) fn is_call(info: &siginfo_t) -> bool {
     // SAFETY: for SI_QUEUE the kernel filled in the sender and the value.
     info.si_signo == libc::SIGURG
         && info.si_code == libc::SI_QUEUE
@@ -80,8 +80,8 @@ pub(crate) fn tells_of_execution(info: &siginfo_t) -> bool {
         }
 }
 
-/// Tells a thread of this process, which waits for signals, of a program that runs another one.
-pub(super) fn tell_of_execution(waiting: pid_t) {
+/// Tells a thread of this process, which waits for signals, that a process of the run has called.
+pub(super) fn tell_of_call(waiting: pid_t) {
     let pid = std::process::id().cast_signed();
     zpager_sys::signal::queue_for_thread(pid, waiting, zpager_sys::signal::SIGURG, EXECUTES);
 }

@@ -1,6 +1,6 @@
 //! Programs of the run that are about to run another one.
 //!
-//! Each says so through the control block ([`Control::executions`]). The supervisor's thread sleeps until a
+//! Each says so through the control block ([`Control::calls`]). The supervisor's thread sleeps until a
 //! signal comes, so another thread sleeps on that count and signals it.
 //!
 //! Invariant: a change of the count is told of after it was made; several may be told of at once.
@@ -41,7 +41,7 @@ struct End<'a> {
 impl Drop for End<'_> {
     fn drop(&mut self) {
         self.is_over.store(true, Relaxed);
-        self.control.note_execution();
+        self.control.call_supervisor();
     }
 }
 
@@ -49,21 +49,21 @@ impl Drop for End<'_> {
 fn tell(control: &Control, is_over: &AtomicBool, waiting: i32) {
     let mut seen = 0;
     loop {
-        let count = control.executions.load(Acquire);
+        let count = control.calls.load(Acquire);
         if is_over.load(Relaxed) {
             return;
         }
         if count != seen {
-            signals::tell_of_execution(waiting);
+            signals::tell_of_call(waiting);
         }
         seen = count;
-        futex::wait(&control.executions, seen, SLEEP_NS);
+        futex::wait(&control.calls, seen, SLEEP_NS);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::signals::{Signals, tells_of_execution};
+    use super::super::signals::{Signals, is_call};
     use super::*;
     use std::time::Duration;
     use zpager_wire::Settings;
@@ -73,10 +73,10 @@ mod tests {
         let control = Control::new(Settings::NONE);
         let signals = Signals::block();
         let told = during(&control, || {
-            control.note_execution();
+            control.call_supervisor();
             signals.wait(Duration::from_secs(60))
         });
-        assert!(told.is_some_and(|info| tells_of_execution(&info)));
+        assert!(told.is_some_and(|info| is_call(&info)));
         signals.restore();
     }
 }

@@ -1,0 +1,116 @@
+//! By which ids this process is known: by one to itself and its namespace, and by one to the run.
+//!
+//! In a pid namespace of its own a process is 1, 2 and so on, and numbers of others mean nothing there. The
+//! run knows all of its processes by their ids in the supervisor's namespace. A process reads that of
+//! itself by a descriptor of the supervisor's `/proc/self`, which it keeps for its children: such a link
+//! reads as the id of whoever reads it, also in a sandbox with a `/proc` of its own or without any.
+//!
+//! Source: pid_namespaces(7); fs/proc/self.c of Linux.
+//!
+//! Invariant: what is noted here is of the process whose memory this is. A child that shares it for a while
+//! has other ids, which are not noted.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use zpager_sys::file::Fd;
+use zpager_sys::{Errno, limits, process};
+use zpager_wire::{Known, ProcessSlot, Settings};
+
+use crate::start::passed;
+
+const ENOENT: Errno = Errno(2);
+/// The supervisor's namespace of process ids, and one of which `/proc` does not tell.
+const SUPERVISORS: u64 = 0;
+const UNKNOWN: u64 = u64::MAX;
+
+static RUN_PID: AtomicI32 = AtomicI32::new(0);
+static IS_NESTED: AtomicBool = AtomicBool::new(false);
+static NAMESPACE: AtomicU64 = AtomicU64::new(SUPERVISORS);
+/// The descriptor by which it reads what the run calls it, or -1.
+static LINK: AtomicI32 = AtomicI32::new(-1);
+
+/// What the run calls this process.
+pub(crate) fn run_pid() -> i32 {
+    RUN_PID.load(Relaxed)
+}
+
+/// What the run calls who asks, where that is known: a child that shares this memory is called as its parent
+/// where both are in a namespace of their own.
+pub(crate) fn asking_pid() -> i32 {
+    if is_nested() { run_pid() } else { process::pid() }
+}
+
+/// Whether its ids are others than the run's.
+pub(crate) fn is_nested() -> bool {
+    IS_NESTED.load(Acquire)
+}
+
+/// That descriptor.
+pub(crate) fn link() -> i32 {
+    LINK.load(Relaxed)
+}
+
+/// Whether `/proc` is the supervisor's: what that has is found there by its id.
+pub(crate) fn shares_proc() -> bool {
+    !is_nested() || process::id_by_proc() == Ok(run_pid())
+}
+
+/// This process is known so.
+pub(crate) fn become_known(known: Known) {
+    let namespace = match known.is_nested {
+        true => process::namespace().unwrap_or(UNKNOWN),
+        false => SUPERVISORS,
+    };
+    RUN_PID.store(known.run_pid, Relaxed);
+    NAMESPACE.store(namespace, Relaxed);
+    IS_NESTED.store(known.is_nested, Release);
+}
+
+/// Opens the link, or takes what the supervisor has passed of it.
+///
+/// # Errors
+/// The kernel's; `ENOENT` where `/proc` is another one.
+pub(crate) fn open_link(settings: &Settings) -> Result<(), Errno> {
+    if link() >= 0 {
+        return Ok(());
+    }
+    let opened = match passed(settings.link_fd) {
+        Some(own) => own.duplicate(0)?,
+        None => process::open_link()?,
+    };
+    if process::id_by(opened) != Ok(run_pid()) {
+        opened.close();
+        return Err(ENOENT);
+    }
+    LINK.store(limits::with_descriptors(|least| opened.moved_up(least)).0, Relaxed);
+    Ok(())
+}
+
+/// What the run calls the calling process, which need not be the one that is noted, and whether it is in a
+/// namespace of its own: it is known by that whether its parent has a number there.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn look() -> Result<Known, Errno> {
+    let is_nested = is_nested() || !process::sees_parent();
+    let run_pid = if is_nested { process::id_by(Fd(link()))? } else { process::pid() };
+    Ok(Known { run_pid, is_nested })
+}
+
+/// Has others of its namespace find a process by its slot.
+pub(crate) fn tell(slot: &ProcessSlot) {
+    slot.own_pid.store(process::pid(), Relaxed);
+    slot.namespace.store(NAMESPACE.load(Relaxed), Release);
+}
+
+/// Whether a slot is of the process that is `pid` to this one.
+pub(crate) fn is_of(slot: &ProcessSlot, pid: i32) -> bool {
+    match NAMESPACE.load(Relaxed) {
+        SUPERVISORS => slot.pid.load(Relaxed) == pid,
+        UNKNOWN => false,
+        own => slot.namespace.load(Acquire) == own && slot.own_pid.load(Relaxed) == pid,
+    }
+}
