@@ -411,18 +411,23 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// RAM of everything else: index, orders, descriptors, buffers.
     pub fn metadata_bytes(&self) -> usize {
-        self.index.metadata_bytes()
-            + self.pool.metadata_bytes()
+        self.inherited_bytes()
             + self.compressed.metadata_bytes()
             + self.raw.metadata_bytes()
+            + self.fills.touched_bytes()
+            + self.shelf.as_ref().map_or(0, Shelf::metadata_bytes)
+            + self.buffer_bytes()
+    }
+
+    /// What of that a copy in another process counts as its own from the start ([`Cache::become_copy`]).
+    pub fn inherited_bytes(&self) -> usize {
+        self.index.metadata_bytes()
+            + self.pool.metadata_bytes()
             + self.held.metadata_bytes()
             + self.waiting.metadata_bytes()
             + size_of::<Self>()
             - size_of::<Index<M>>()
             + self.index.leaves_bytes()
-            + self.fills.touched_bytes()
-            + self.shelf.as_ref().map_or(0, Shelf::metadata_bytes)
-            + self.buffer_bytes()
     }
 
     /// RAM of compressed pages: the pool, and what was written of it ahead.

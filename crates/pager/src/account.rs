@@ -22,7 +22,7 @@ pub(crate) struct Published {
     stored_pages: u64,
 }
 
-/// What a forked child needs for a start.
+/// What a forked child needs for a start, besides its tables.
 pub(crate) const CHILD_BYTES: i64 = 512 * 1024;
 
 /// Tables of a process that are in RAM as a rule: stubs, sites, the entry's stack, the sample; and

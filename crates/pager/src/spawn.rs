@@ -207,7 +207,7 @@ impl Process {
         } else if registers.rax == nr::__NR_clone as usize {
             arguments[1] = 0;
         }
-        self.make_room_bytes(CHILD_BYTES);
+        self.make_room_bytes(CHILD_BYTES + self.engine.cache.inherited_bytes() as i64);
         // The child would have them too, and neither could move them.
         self.drop_spares(self.spare_pages);
         self.wait_for_room(CHILD_BYTES);
