@@ -377,6 +377,17 @@ fn written_ahead() {
     }
 }
 
+/// A sandbox that the kernel does not let a program into, as libraries ask for one to see whether there are
+/// any: the program stays managed.
+#[test]
+fn a_sandbox_that_is_refused() {
+    let job = Job::new(victims::build("sandbox", &[])).argument("refused");
+    for start in [Start::FirstInstruction, Start::Pressure] {
+        let managed = compare(&job, &Setup::of_mib(20).start(start)).outcome;
+        assert!(!managed.stderr.contains("not managed"), "{}", managed.report());
+    }
+}
+
 /// Mutexes in pages that have a copy in the store, which are protected against writes: the kernel marks
 /// them when their owner ends.
 #[test]

@@ -239,7 +239,24 @@ static void child_of(int way, char *self) {
     _exit(0);
 }
 
+/* What is no filter changes nothing: so libraries find out what there is. */
+static void be_refused(void) {
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 1, NULL) == -1 && errno == EINVAL);
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, "") == -1 && errno == EINVAL);
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) == -1 && errno == EFAULT);
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 1, NULL) == -1 && errno == EFAULT);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, address(16)) == -1 && errno == EFAULT);
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "refused") == 0) {
+        be_refused();
+        ballast_make(28);
+        press();
+        be_refused();
+        press();
+        return 0;
+    }
     if (argc > 1 && strcmp(argv[1], "again") == 0) {
         CHECK(raw(SYS_getpgrp, 0, 0, 0, 0, 0, 0) == -77);
         ballast_make(28);
@@ -262,9 +279,7 @@ int main(int argc, char **argv) {
         pages_check(memory, PAGES, tag);
         note(way);
     }
-    /* What is no filter changes nothing. */
-    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) == -1 && errno == EFAULT);
-    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, address(16)) == -1 && errno == EFAULT);
+    be_refused();
     press();
     pages_check(memory, PAGES, tag);
     return victim_end();
