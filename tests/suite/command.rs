@@ -178,6 +178,30 @@ fn status_input_and_output_pass_through() {
     }
 }
 
+/// A zpager in another one's run gets out of its hands, and its program has the budget that it names.
+#[test]
+fn a_run_within_a_run() {
+    let directory = places::scratch();
+    let zpager = places::zpager();
+    let victim = victims::build("field", &[]);
+    let field = [victim.to_str().expect("text"), "1", "40", "words", "1"];
+    let free = Command::new(field[0]).args(&field[1..]).output().expect("the victim runs");
+    for from_start in ["0", "1"] {
+        let mut command = Command::new(&zpager);
+        command.args(["run", "--memory", "64M", "--"]);
+        command.arg(&zpager).args(["run", "--memory", "24M", "--stats", "inner.json", "--"]);
+        command.args(field).env("ZPAGER_FROM_START", from_start);
+        let output = command.current_dir(directory.path()).output().expect("zpager runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && output.stdout == free.stdout, "{from_start}: {text}");
+        let stats = fs::read_to_string(directory.path().join("inner.json")).expect("statistics");
+        let stats: serde_json::Value = serde_json::from_str(&stats).expect("statistics");
+        let peak_bytes = stats["peak_bytes"].as_u64().expect("a number");
+        assert!(stats["swapped_out_pages"].as_u64() > Some(0), "{from_start}: {stats}");
+        assert!(peak_bytes < 28 << 20, "{from_start}: {stats}");
+    }
+}
+
 /// A program that passes an empty environment on starts a managed one, and one that names another
 /// run's control block is left alone.
 #[test]

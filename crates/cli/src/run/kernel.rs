@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 
+use super::outer;
 use crate::failure::Failure;
 
 /// Faults from user mode only: what an ordinary user may ask for (Linux 5.11).
@@ -29,13 +30,18 @@ struct UffdioApi {
     ioctls: u64,
 }
 
-/// Tries everything once.
+/// Tries everything once. Where another zpager manages this process, begins it anew without that.
 ///
 /// # Errors
 /// What is missing, and what gives it.
 pub(crate) fn check() -> Result<(), Failure> {
     try_userfaultfd().map_err(|error| Failure::own(userfaultfd_advice(error)))?;
-    try_dispatch().map_err(|error| Failure::own(dispatch_advice(error)))
+    try_dispatch().map_err(|error| {
+        if error == Errno::INVAL {
+            outer::leave();
+        }
+        Failure::own(dispatch_advice(error))
+    })
 }
 
 fn try_userfaultfd() -> Result<(), Errno> {

@@ -13,6 +13,7 @@ mod enter;
 mod image;
 mod kernel;
 mod linkage;
+mod outer;
 pub(crate) mod program;
 mod references;
 mod remote;

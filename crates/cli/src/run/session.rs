@@ -5,10 +5,9 @@
 //! `/proc/PID/fd/N`: a program that closes every descriptor it does not know
 //! loses nothing, and nothing has a name in any file system.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -26,6 +25,7 @@ use super::config::{Configuration, check_pool};
 use super::control::SharedControl;
 use super::enter;
 use super::image;
+use super::outer;
 use super::program::Program;
 use super::remote::{Helper, RemoteStore};
 use super::report::Notices;
@@ -162,21 +162,12 @@ pub(crate) fn make_key() -> Result<StoreKey, Failure> {
 /// agent of another zpager around this one. A program has one agent, that of the nearest zpager.
 fn preload(agent: &str, present: Option<OsString>) -> OsString {
     let mut list = OsString::from(agent);
-    for object in present.unwrap_or_default().as_bytes().split(|byte| b": ".contains(byte)) {
-        if !object.is_empty() && !is_agent_path(object) {
-            list.push(":");
-            list.push(OsStr::from_bytes(object));
-        }
+    let others = outer::without_agents(&present.unwrap_or_default());
+    if !others.is_empty() {
+        list.push(":");
+        list.push(others);
     }
     list
-}
-
-/// Whether a path has the form that [`own_path`] gives.
-fn is_agent_path(path: &[u8]) -> bool {
-    let parts = str::from_utf8(path).unwrap_or_default().strip_prefix("/proc/");
-    let numbers = parts.and_then(|parts| parts.split_once("/fd/"));
-    let is_number = |text: &str| text.parse::<u32>().is_ok();
-    numbers.is_some_and(|(pid, descriptor)| is_number(pid) && is_number(descriptor))
 }
 
 /// Whether programs have to be managed from their first instruction.

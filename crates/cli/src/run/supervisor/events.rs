@@ -94,7 +94,7 @@ fn describe(kind: EventKind, event: &Event) -> String {
         ),
         EventKind::NotManaged if value == 0 => format!(
             "process {pid} is not managed and not counted in the budget: it cannot be given \
-             the agent, as a set-uid or 32-bit program"
+             the agent, as a set-uid or 32-bit program, or is of another zpager's run"
         ),
         EventKind::NotManaged => format!(
             "process {pid} is not managed and not counted in the budget ({error}): it goes \
