@@ -49,15 +49,16 @@ __asm__(".text\n"
         "  std\n"
         "  int3\n");
 
-long entered(long kind, long tid, long stack, long fs, uint64_t mask) __attribute__((used));
-long entered(long kind, long tid, long stack, long fs, uint64_t mask)
+long entered(long kind, long known, long stack, long fs, uint64_t mask) __attribute__((used));
+long entered(long kind, long known, long stack, long fs, uint64_t mask)
 {
     uint64_t now = 0;
     syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now, 8);
     int usr1_blocked = now >> (SIGUSR1 - 1) & 1;
     long own_fs;
     __asm__("mov %%fs:0, %0" : "=r"(own_fs));
-    if (tid != syscall(SYS_gettid) || fs != own_fs || !usr1_blocked || stack == 0 ||
+    /* As one in a namespace of its own, which it is not. */
+    if (known != (1L << 32 | getpid()) || fs != own_fs || !usr1_blocked || stack == 0 ||
         (mask >> (SIGKILL - 1) & 1))
         wrong_arguments++;
     if (kind == 1)

@@ -77,7 +77,7 @@ impl Victim {
     fn enter(&self) -> Result<(), Outcome> {
         let hold = stop(self.pid(), &mut Stragglers::default());
         let mut hold = hold.unwrap_or_else(|trouble| panic!("stopped: {trouble:?}"));
-        let entered = enter_all(&mut hold, at(self.entry));
+        let entered = enter_all(&mut hold, at(self.entry, self.pid()));
         hold.release();
         entered
     }
@@ -92,9 +92,9 @@ impl Victim {
     }
 }
 
-/// An entry for which nothing was passed.
-fn at(entry: u64) -> At {
-    At { entry, passed: 0, known: Known { run_pid: 1, is_nested: false } }
+/// An entry of a process for which nothing was passed.
+fn at(entry: u64, run_pid: pid_t) -> At {
+    At { entry, passed: 0, known: Known { run_pid, is_nested: true } }
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn how_a_process_ended_while_it_was_entered_is_left_for_its_parent() {
         let mut hold = stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
         let others: Vec<pid_t> = hold.threads[1..].iter().map(StoppedThread::tid).collect();
         // There is no entry, and it dies of that.
-        assert_eq!(enter_all(&mut hold, at(0)), Err(Outcome::Gone), "{mode}");
+        assert_eq!(enter_all(&mut hold, at(0, 1)), Err(Outcome::Gone), "{mode}");
         hold.release();
         for thread in others {
             // SAFETY: nobody else waits for the threads of this test's victim.
@@ -154,7 +154,7 @@ fn a_signal_that_comes_meanwhile_is_delivered_once() {
     let mut hold = stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
     // SAFETY: a signal to the victim.
     unsafe { libc::kill(victim.pid(), libc::SIGUSR1) };
-    assert_eq!(enter_all(&mut hold, at(victim.entry)), Ok(()));
+    assert_eq!(enter_all(&mut hold, at(victim.entry, victim.pid())), Ok(()));
     hold.release();
     let text = victim.end();
     assert!(text.contains("handled 1") && text.contains("entries 1 0 wrong 0"), "{text}");
@@ -216,7 +216,7 @@ fn a_straggler_can_be_held_by_the_next_attempt() {
     let hold = (0..100).find_map(|_| stop(victim.pid(), &mut stragglers).ok());
     let mut hold = hold.expect("stopped once its child is gone");
     assert!(stragglers.is_empty());
-    assert_eq!(enter_all(&mut hold, at(victim.entry)), Ok(()));
+    assert_eq!(enter_all(&mut hold, at(victim.entry, victim.pid())), Ok(()));
     hold.release();
     victim.say("end\n");
     let text = victim.end();
