@@ -109,10 +109,10 @@ impl Process {
         true
     }
 
-    /// Whether the next program can open the agent. Without the supervisor it would find nothing. One that this process begins as another user, or in a user namespace of its own, may
-    /// not open what the supervisor has, and one with another `/proc` does not find it: they are given
-    /// it by the supervisor. What another user may do
-    /// now with the rights of root it may not any more then.
+    /// Whether the next program can open the agent. Without the supervisor it finds nothing. One that this
+    /// process begins as another user, or in a user namespace of its own, may not open what the supervisor
+    /// has, and one with another `/proc` does not find it: they are given it by the supervisor. What another
+    /// user may do now with the rights of root it may not any more then.
     fn is_open_to_next(agent: &[u8]) -> bool {
         if !identity::shares_proc() {
             return false;

@@ -179,8 +179,7 @@ impl Entrance {
         }
         let maps = maps_of(pid).map_err(outcome_of)?;
         let is_nested = confinement.ids > self.own.ids;
-        let finds_agent = has_our_files(pid) || self.is_found_from(pid);
-        let program = Program { is_nested, finds_agent, ..Program::of(pid) };
+        let program = Program::of(pid, is_nested, has_our_files(pid) || self.is_found_from(pid));
         let can_be =
             base_of(&maps, self.agent_inode).is_some() || self.may_be_given(pid, &program, &maps);
         if can_be { Ok(program) } else { Err(Outcome::NoAgent) }
@@ -449,17 +448,9 @@ struct Program {
 
 impl Program {
     /// Looks at what a process runs, in its file, too.
-    fn of(pid: pid_t) -> Self {
+    fn of(pid: pid_t, is_nested: bool, finds_agent: bool) -> Self {
         let auxiliary = auxiliary_of(pid);
-        let file = File::open(format!("/proc/{pid}/exe"));
-        let linkage = file.map_or(Linkage::Foreign, |file| Linkage::of(&file));
-        let is_whole = value_in(&auxiliary, AT_BASE) == Some(0);
-        let linkage = match linkage {
-            _ if value_in(&auxiliary, AT_SECURE) != Some(0) => Linkage::Foreign,
-            Linkage::Static if !is_whole => Linkage::Foreign,
-            linkage => linkage,
-        };
-        Program { auxiliary, linkage, is_nested: false, finds_agent: true }
+        Program { linkage: linkage_of(pid, &auxiliary), auxiliary, is_nested, finds_agent }
     }
 
     /// What the process that runs it is called.
@@ -470,6 +461,17 @@ impl Program {
     /// Whether a process runs it, still.
     fn is_in(&self, pid: pid_t) -> bool {
         auxiliary_of(pid) == self.auxiliary
+    }
+}
+
+/// How the program of a process is linked, by its file and by what the kernel told it.
+fn linkage_of(pid: pid_t, auxiliary: &[u8]) -> Linkage {
+    let file = File::open(format!("/proc/{pid}/exe"));
+    let is_whole = value_in(auxiliary, AT_BASE) == Some(0);
+    match file.map_or(Linkage::Foreign, |file| Linkage::of(&file)) {
+        _ if value_in(auxiliary, AT_SECURE) != Some(0) => Linkage::Foreign,
+        Linkage::Static if !is_whole => Linkage::Foreign,
+        linkage => linkage,
     }
 }
 
@@ -488,7 +490,7 @@ fn value_in(auxiliary: &[u8], key: u64) -> Option<u64> {
 /// Whether a process runs a statically linked program, without privileges that who started it has
 /// not.
 pub(crate) fn is_static(pid: pid_t) -> bool {
-    Program::of(pid).linkage == Linkage::Static
+    linkage_of(pid, &auxiliary_of(pid)) == Linkage::Static
 }
 
 /// Whether a process has an agent, of this run or another one.

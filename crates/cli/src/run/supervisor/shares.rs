@@ -94,8 +94,11 @@ fn ask(slot: &ProcessSlot) {
     remind(slot);
 }
 
-/// Tells a process that was asked.
+/// Tells a process that was asked, unless it is about to run another program, which may handle the signal.
 fn remind(slot: &ProcessSlot) {
+    if slot.request.answers.load(Relaxed) == 0 {
+        return;
+    }
     let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(GIVE_BACK) };
     // SAFETY: a process with a slot has the agent's handler for SIGURG; one that is gone meanwhile, or
     // has become another program, gets nothing that does anything.
