@@ -136,7 +136,7 @@ pub unsafe fn load(image: Image) {
             mask,
             sequences,
         };
-        let outcome = manage_process(&first, false);
+        let outcome = manage_process(&first, None);
         if let Err(error) = outcome {
             control.events.note(EventKind::NotManaged, run_pid, error.0 as u64, 0);
         }
@@ -260,15 +260,13 @@ pub(crate) extern "C" fn entered(
     sequences_bytes: usize,
 ) -> isize {
     PASSED.store(passed, Relaxed);
-    if [Entry::Load as u64, Entry::Process as u64].contains(&what) {
-        identity::become_known(Known::of_word(known));
-    }
+    let known = Known::of_word(known);
     let sequences = [sequences_start, sequences_bytes];
     let tid = process::tid();
     let found = Found { tid, stack_pointer, thread_pointer, mask, sequences };
     let outcome = match what {
         what if what == Entry::Process as u64 => {
-            let outcome = manage_process(&found, true);
+            let outcome = manage_process(&found, Some(known));
             if outcome.is_err() || kin_turn() == 0 {
                 // SAFETY: it is the supervisor's, for this entry.
                 unsafe { leave_passed() };
@@ -287,6 +285,7 @@ pub(crate) extern "C" fn entered(
             outcome
         }
         what if what == Entry::Load as u64 => {
+            identity::become_known(known);
             let image = Image { start: stack_pointer, end: thread_pointer };
             load_entered(image, (mask >> 32) as i32, mask as i32)
         }
@@ -322,13 +321,18 @@ pub(crate) fn open_userfaultfd() -> Result<Userfaultfd, Errno> {
     limits::with_descriptors(Userfaultfd::open)
 }
 
-/// Takes the whole process into management, alone or with all that stand still with it.
-fn manage_process(first: &Found, is_entered: bool) -> Result<(), Errno> {
+/// Takes the whole process into management, alone or with all that stand still with it. `entered` is as whom
+/// the supervisor enters it.
+fn manage_process(first: &Found, entered: Option<Known>) -> Result<(), Errno> {
     // SAFETY: written by `load`, before anything can come here.
     let (control, image) = unsafe { (CONTROL.ok_or(ENOTCONN)?, image()) };
     let mut place = Process::lock(STARTER);
     if place.is_some() {
         return Err(EALREADY);
+    }
+    // Not before: one that only shares the memory of a managed process is known otherwise.
+    if let Some(known) = entered {
+        identity::become_known(known);
     }
     limits::take_over(image.end - image.start);
     stubs::prepare().and_then(|()| build(&mut place, control, image)).inspect_err(|_| {
@@ -338,7 +342,7 @@ fn manage_process(first: &Found, is_entered: bool) -> Result<(), Errno> {
     let mut actions = process.actions;
     signals::take_over(&mut actions)?;
     process.actions = actions;
-    process.awaits_kin = is_entered && kin_turn() != 0;
+    process.awaits_kin = entered.is_some() && kin_turn() != 0;
     process.note_references();
     process.record_began();
     process.take_in_mappings();
