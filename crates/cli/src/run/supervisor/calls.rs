@@ -1,4 +1,5 @@
-//! Programs of the run that are about to run another one.
+//! Processes of the run that want the supervisor to look after them: one is about to run another program, or has
+//! asked a relative that it cannot signal.
 //!
 //! Each says so through the control block ([`Control::calls`]). The supervisor's thread sleeps until a
 //! signal comes, so another thread sleeps on that count and signals it.
@@ -19,7 +20,7 @@ const SLEEP_NS: u64 = 3_600_000_000_000;
 /// The stack of a thread that calls nothing deep.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Does `work`, which waits for signals in this thread, and tells it of executions meanwhile.
+/// Does `work`, which waits for signals in this thread, and tells it of calls meanwhile.
 pub(super) fn during<T>(control: &Control, work: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     let waiting = process::tid();

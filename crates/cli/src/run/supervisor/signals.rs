@@ -24,7 +24,7 @@ const FAULTS: [c_int; 7] = [
 const SI_KERNEL: c_int = 0x80;
 
 /// The value that travels with a SIGURG of this process to itself.
-const EXECUTES: usize = 0x7a70_6578;
+const CALLS: usize = 0x7a70_6578;
 
 /// The supervisor's hold on its signals.
 #[derive(Clone, Copy)]
@@ -75,15 +75,13 @@ pub(crate) fn is_call(info: &siginfo_t) -> bool {
     // SAFETY: for SI_QUEUE the kernel filled in the sender and the value.
     info.si_signo == libc::SIGURG
         && info.si_code == libc::SI_QUEUE
-        && unsafe {
-            info.si_pid() == libc::getpid() && info.si_value().sival_ptr.addr() == EXECUTES
-        }
+        && unsafe { info.si_pid() == libc::getpid() && info.si_value().sival_ptr.addr() == CALLS }
 }
 
 /// Tells a thread of this process, which waits for signals, that a process of the run has called.
 pub(super) fn tell_of_call(waiting: pid_t) {
     let pid = std::process::id().cast_signed();
-    zpager_sys::signal::queue_for_thread(pid, waiting, zpager_sys::signal::SIGURG, EXECUTES);
+    zpager_sys::signal::queue_for_thread(pid, waiting, zpager_sys::signal::SIGURG, CALLS);
 }
 
 /// Passes a signal on to process `pid` if it was sent to this process alone.
