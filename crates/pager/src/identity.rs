@@ -11,15 +11,15 @@
 //! has other ids, which are not noted.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicU64,
+    AtomicI32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 use zpager_sys::file::Fd;
-use zpager_sys::{Errno, limits, process};
-use zpager_wire::{Known, ProcessSlot, Settings};
+use zpager_sys::{Errno, process};
+use zpager_wire::{Known, LINK, ProcessSlot};
 
-use crate::start::passed;
+use crate::start::{kept, passed};
 
 const ENOENT: Errno = Errno(2);
 /// The supervisor's namespace of process ids, and one of which `/proc` does not tell.
@@ -27,10 +27,9 @@ const SUPERVISORS: u64 = 0;
 const UNKNOWN: u64 = u64::MAX;
 
 static RUN_PID: AtomicI32 = AtomicI32::new(0);
-static IS_NESTED: AtomicBool = AtomicBool::new(false);
 static NAMESPACE: AtomicU64 = AtomicU64::new(SUPERVISORS);
 /// The descriptor by which it reads what the run calls it, or -1.
-static LINK: AtomicI32 = AtomicI32::new(-1);
+static KEPT_LINK: AtomicI32 = AtomicI32::new(-1);
 
 /// What the run calls this process.
 pub(crate) fn run_pid() -> i32 {
@@ -45,12 +44,12 @@ pub(crate) fn asking_pid() -> i32 {
 
 /// Whether its ids are others than the run's.
 pub(crate) fn is_nested() -> bool {
-    IS_NESTED.load(Acquire)
+    NAMESPACE.load(Acquire) != SUPERVISORS
 }
 
 /// That descriptor.
 pub(crate) fn link() -> i32 {
-    LINK.load(Relaxed)
+    KEPT_LINK.load(Relaxed)
 }
 
 /// Whether `/proc` is the supervisor's: what that has is found there by its id.
@@ -65,27 +64,23 @@ pub(crate) fn become_known(known: Known) {
         false => SUPERVISORS,
     };
     RUN_PID.store(known.run_pid, Relaxed);
-    NAMESPACE.store(namespace, Relaxed);
-    IS_NESTED.store(known.is_nested, Release);
+    NAMESPACE.store(namespace, Release);
 }
 
 /// Opens the link, or takes what the supervisor has passed of it.
 ///
 /// # Errors
 /// The kernel's; `ENOENT` where `/proc` is another one.
-pub(crate) fn open_link(settings: &Settings) -> Result<(), Errno> {
+pub(crate) fn open_link() -> Result<(), Errno> {
     if link() >= 0 {
         return Ok(());
     }
-    let opened = match passed(settings.link_fd) {
-        Some(own) => own.duplicate(0)?,
-        None => process::open_link()?,
-    };
+    let opened = passed(LINK).unwrap_or_else(process::open_link)?;
     if process::id_by(opened) != Ok(run_pid()) {
         opened.close();
         return Err(ENOENT);
     }
-    LINK.store(limits::with_descriptors(|least| opened.moved_up(least)).0, Relaxed);
+    KEPT_LINK.store(kept(opened).0, Relaxed);
     Ok(())
 }
 
@@ -96,8 +91,16 @@ pub(crate) fn open_link(settings: &Settings) -> Result<(), Errno> {
 /// The kernel's.
 pub(crate) fn look() -> Result<Known, Errno> {
     let is_nested = is_nested() || !process::sees_parent();
-    let run_pid = if is_nested { process::id_by(Fd(link()))? } else { process::pid() };
+    let run_pid = if is_nested { read()? } else { process::pid() };
     Ok(Known { run_pid, is_nested })
+}
+
+/// What the run calls the calling process, by the link.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn read() -> Result<i32, Errno> {
+    process::id_by(Fd(link()))
 }
 
 /// Has others of its namespace find a process by its slot.

@@ -16,7 +16,6 @@ use zpager_sys::signal;
 use zpager_wire::{Frame, Frames};
 
 use crate::mirrored::MirroredMemory;
-use crate::remote::RemoteMemory;
 use crate::sharing::ACCOUNT;
 
 const EFBIG: zpager_sys::Errno = zpager_sys::Errno(27);
@@ -187,11 +186,6 @@ impl OneStore {
     pub(crate) fn become_copy() {
         SwapFile::become_copy();
         MirroredMemory::become_copy();
-    }
-
-    /// This memory is `pid`'s from now on.
-    pub(crate) fn pass_on(pid: i32) {
-        RemoteMemory::pass_on(pid);
     }
 
     /// The descriptor of its file; -1 where it has none.

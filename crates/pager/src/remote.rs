@@ -9,7 +9,7 @@
 //! Bad for: programs that wait for many pages one after the other, each of which takes the network's
 //! time to come.
 
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use zpager_store::{Blocks, CLUSTER_BYTES, Errno};
 use zpager_sys::file::Fd;
@@ -19,8 +19,6 @@ use crate::identity;
 
 /// The write that goes on, by its ticket's number.
 static WRITE: AtomicU64 = AtomicU64::new(0);
-/// The process whose memory this is.
-static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// The clusters of a server.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +41,6 @@ impl RemoteMemory {
         // Left by the program that this process was before.
         let pid = identity::run_pid();
         requests.free_all_of(|owner| owner == pid);
-        OWNER.store(pid, Relaxed);
         Ok(RemoteMemory { requests })
     }
 
@@ -55,12 +52,6 @@ impl RemoteMemory {
     /// In a forked child: no write goes on.
     pub(crate) fn become_copy() {
         WRITE.store(0, Relaxed);
-        Self::pass_on(identity::run_pid());
-    }
-
-    /// This memory is `pid`'s from now on.
-    pub(crate) fn pass_on(pid: i32) {
-        OWNER.store(pid, Relaxed);
     }
 
     /// Reads as [`Blocks::read_at`] for one who has another copy.
@@ -73,7 +64,7 @@ impl RemoteMemory {
 impl Blocks for RemoteMemory {
     unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
         let (cluster, _) = place(offset_bytes);
-        let ticket = errno(self.requests.begin_write(OWNER.load(Relaxed), cluster, data))?;
+        let ticket = errno(self.requests.begin_write(identity::run_pid(), cluster, data))?;
         WRITE.store(ticket.raw(), Relaxed);
         Ok(true)
     }

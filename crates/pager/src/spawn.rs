@@ -174,7 +174,6 @@ impl Process {
         self.pid = pid;
         let is_nested = identity::is_nested() || !heir.is_seen.load(Relaxed);
         identity::become_known(Known { run_pid, is_nested });
-        OneStore::pass_on(run_pid);
         self.slot.is_lent.fetch_sub(1, Relaxed);
         true
     }
@@ -379,8 +378,11 @@ extern "C" fn begin(_frame: usize) {
     thread.tid.store(process::tid(), Relaxed);
     thread.is_seen.store(!is_process || process::sees_parent(), Relaxed);
     thread.pid = process::pid();
-    if is_process && let Ok(known) = identity::look() {
-        thread.run_pid.store(known.run_pid, Relaxed);
+    if is_process
+        && identity::is_nested()
+        && let Ok(run_pid) = identity::read()
+    {
+        thread.run_pid.store(run_pid, Relaxed);
     }
     // SAFETY: the block's stack is this thread's; all signals are blocked until the frame is restored,
     // which also sets the alternate stack again.

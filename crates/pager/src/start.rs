@@ -379,7 +379,7 @@ fn build(
     let settings = &control.settings;
     let chosen = zpager_policy::Settings::from_words(&settings.design).map_err(|_| EINVAL)?;
     let design = Design::new(&chosen, settings.budget_bytes as usize);
-    identity::open_link(settings)?;
+    identity::open_link()?;
     let clusters_map = open_clusters_map(settings)?;
     let store = open_store(settings, clusters_map)?;
     let mut store_fds = [-1; STORES_MAX];
@@ -484,7 +484,7 @@ fn open_clusters_map(settings: &Settings) -> Result<Option<Fd>, Errno> {
         return Ok(None);
     }
     let map = open_descriptor(settings.supervisor_pid, settings.clusters_fd, nr::O_RDWR)?;
-    Ok(Some(limits::with_descriptors(|least| map.moved_up(least))))
+    Ok(Some(kept(map)))
 }
 
 /// The run's stores, by way of the supervisor's descriptors.
@@ -521,8 +521,7 @@ fn open_store(
 fn open_file(settings: &Settings, store: &StoreSettings) -> Result<SwapFile, Errno> {
     let direct = if store.direct != 0 { nr::O_DIRECT } else { 0 };
     let fd = open_descriptor(settings.supervisor_pid, store.fd, nr::O_RDWR | direct)?;
-    let fd = limits::with_descriptors(|least| fd.moved_up(least));
-    Ok(SwapFile { fd, start_bytes: store.start_bytes })
+    Ok(SwapFile { fd: kept(fd), start_bytes: store.start_bytes })
 }
 
 /// What encrypts, in memory of its own that is never given back.
@@ -574,16 +573,22 @@ unsafe fn open_references(
     Some(References::new(words))
 }
 
-/// What the supervisor has passed to this process, while it enters it, for a descriptor of its own.
-pub(crate) fn passed(fd: i32) -> Option<Fd> {
+/// Moves a descriptor that the process keeps to where programs seldom look.
+pub(crate) fn kept(fd: Fd) -> Fd {
+    limits::with_descriptors(|least| fd.moved_up(least))
+}
+
+/// A copy of what the supervisor has passed to this process, while it enters it, under a name.
+pub(crate) fn passed(name: i32) -> Option<Result<Fd, Errno>> {
     // SAFETY: the supervisor has put it there for as long as it enters this process.
-    unsafe { PASSED.load(Relaxed).as_ref() }.and_then(|passed| passed.own(fd)).map(Fd)
+    let own = unsafe { PASSED.load(Relaxed).as_ref() }?.own(name)?;
+    Some(limits::with_descriptors(|_| Fd(own).duplicate(0)))
 }
 
 /// Opens `/proc/PID/fd/FD`, or what the supervisor has passed for it.
 pub(crate) fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno> {
     if let Some(own) = passed(fd) {
-        return limits::with_descriptors(|_| own.duplicate(0));
+        return own;
     }
     let mut path = [0u8; PATH_BYTES];
     let length = descriptor_path(pid, fd, &mut path);
@@ -593,7 +598,7 @@ pub(crate) fn open_descriptor(pid: i32, fd: i32, flags: u32) -> Result<Fd, Errno
 /// Opens this process's page tables, or what was passed of them.
 pub(crate) fn open_pagemap() -> Result<Pagemap, Errno> {
     match passed(PAGEMAP) {
-        Some(own) => limits::with_descriptors(|_| own.duplicate(0)).map(Pagemap::of),
+        Some(own) => own.map(Pagemap::of),
         None => Pagemap::open(),
     }
 }
@@ -601,7 +606,7 @@ pub(crate) fn open_pagemap() -> Result<Pagemap, Errno> {
 /// Opens this process's mappings, at their beginning, or what was passed of them.
 pub(crate) fn open_maps() -> Result<Fd, Errno> {
     match passed(MAPS) {
-        Some(own) => limits::with_descriptors(|_| own.duplicate(0)).inspect(|maps| maps.rewind()),
+        Some(own) => own.inspect(|maps| maps.rewind()),
         None => Fd::open(b"/proc/self/maps\0", nr::O_RDONLY),
     }
 }

@@ -59,8 +59,12 @@ fn read_id(directory: usize, path: &[u8]) -> Result<i32, Errno> {
     read_link(directory, path, &mut [0; 32])?.parse().map_err(|_| Errno(22))
 }
 
-/// What a symbolic link says, as far as there is room and it is text.
-fn read_link<'a>(directory: usize, path: &[u8], out: &'a mut [u8]) -> Result<&'a str, Errno> {
+/// What a symbolic link says, as far as there is room and it is text. `path` ends in a zero byte; where it is
+/// empty, what the link is that `directory` was opened as.
+///
+/// # Errors
+/// The kernel's.
+pub fn read_link<'a>(directory: usize, path: &[u8], out: &'a mut [u8]) -> Result<&'a str, Errno> {
     debug_assert_eq!(path.last(), Some(&0));
     let arguments = [directory, path.as_ptr() as usize, out.as_mut_ptr() as usize, out.len()];
     // SAFETY: the path is a C string, and the kernel writes into `out` alone.

@@ -27,7 +27,7 @@ mod ring;
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, Frames, Holds, Left, Tables};
 pub use kin::Kin;
-pub use passed::{MAPS, PAGEMAP, PASSED_MAX, Pair, Passed};
+pub use passed::{LINK, MAPS, PAGEMAP, PASSED_MAX, Pair, Passed};
 pub use processes::{ASKED, MAX_PROCESSES, ProcessSlot, Processes, Request, UNANSWERED, UNASKED};
 pub use remote::{Kind, Remote, RemoteCounts, Requests, Taken, Ticket};
 pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
@@ -206,9 +206,6 @@ pub struct Settings {
     pub agent_fd: i32,
     /// The supervisor's descriptor of the [`Ring`] of a run that is recorded, or -1.
     pub ring_fd: i32,
-    /// The supervisor's descriptor of `/proc/self`, not of what that leads to: by it each process reads
-    /// its id in the supervisor's pid namespace.
-    pub link_fd: i32,
     /// Filters of system calls that hold for the supervisor. A program with more is not managed.
     pub filters: u32,
     /// Process ids that the supervisor has. A process with more is in a pid namespace below its own.
@@ -240,7 +237,6 @@ impl Settings {
         clusters_fd: -1,
         agent_fd: -1,
         ring_fd: -1,
-        link_fd: -1,
         filters: 0,
         ids: 1,
         from_start: 0,

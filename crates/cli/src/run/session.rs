@@ -12,7 +12,6 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use libc::pid_t;
-use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use rustix::rand::GetRandomFlags;
 use zpager_sys::process::Confinement;
@@ -50,8 +49,6 @@ pub(crate) struct Session {
     pub(crate) helpers: Vec<Helper>,
     /// The agent's shared object.
     pub(crate) agent: OwnedFd,
-    /// What processes are passed to learn what they are called here.
-    _link: OwnedFd,
 }
 
 impl Session {
@@ -68,7 +65,6 @@ impl Session {
         check_pool(&configuration.design, budget.bytes)?;
         let stores = stores::open(&configuration.store, configuration.store_limit_bytes, notices)?;
         let agent = image::unpack()?;
-        let link = open_link()?;
         let from_start = has_to_manage_from_start(configuration, &budget, notices);
         let confinement = Confinement::own();
         let control = SharedControl::new(Settings {
@@ -84,7 +80,6 @@ impl Session {
             clusters_fd: stores.as_ref().map_or(-1, |stores| stores.clusters.as_raw_fd()),
             agent_fd: agent.as_raw_fd(),
             ring_fd: ring.map_or(-1, |ring| ring.as_raw_fd()),
-            link_fd: link.as_raw_fd(),
             filters: confinement.filters,
             ids: confinement.ids,
             from_start: from_start.into(),
@@ -96,7 +91,7 @@ impl Session {
         let servers = stores.iter().flat_map(|stores| &stores.servers);
         let helpers = servers.map(|server| Helper::start(&server.remote, &control));
         let helpers = helpers.collect::<Result<_, _>>()?;
-        Ok(Session { control, budget, stores, helpers, agent, _link: link })
+        Ok(Session { control, budget, stores, helpers, agent })
     }
 
     /// The memory of each server.
@@ -138,12 +133,6 @@ impl Session {
         unsafe { command.pre_exec(prepare) };
         command
     }
-}
-
-/// `/proc/self` itself, not what it leads to.
-fn open_link() -> Result<OwnedFd, Failure> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::open("/proc/self", flags, Mode::empty()).or_fail("opening /proc/self")
 }
 
 /// A key that nobody had before.

@@ -133,9 +133,12 @@ impl Process {
         let settings = &self.control.settings;
         let bytes = descriptor_path(settings.supervisor_pid, settings.agent_fd, &mut agent);
         let seen = self.look_at(thread, variables, &agent[..bytes])?;
+        if seen.has_other_control {
+            return None;
+        }
         let is_open = Self::is_open_to_next(&agent[..=bytes]);
         let is_right = if is_open { seen.has_agent && seen.has_control } else { !seen.has_agent };
-        if seen.has_other_control || is_right {
+        if is_right {
             return None;
         }
         if !is_open {

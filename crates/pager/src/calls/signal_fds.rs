@@ -142,12 +142,7 @@ impl Process {
         let (mut path, mut target) = ([0; PATH_BYTES], [0u8; 32]);
         let pid = if identity::shares_proc() { identity::run_pid() } else { self.pid };
         descriptor_path(pid, fd as i32, &mut path);
-        let (at, length) = (target.as_mut_ptr() as usize, target.len());
-        // SAFETY: the kernel writes into `target` alone.
-        let read = unsafe {
-            syscall::call(nr::__NR_readlink, [path.as_ptr() as usize, at, length, 0, 0, 0])
-        };
-        usize::try_from(read).is_ok_and(|read| &target[..read] == b"anon_inode:[signalfd]")
+        process::read_link(0, &path, &mut target) == Ok("anon_inode:[signalfd]")
     }
 
     /// Before another program begins, which has no use for the carrier.

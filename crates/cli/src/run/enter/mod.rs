@@ -25,14 +25,15 @@ mod thread;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
 use zpager_sys::process::Confinement;
-use zpager_wire::{CONTROL_VARIABLE, Control, Entry, Known, MAPS, PAGEMAP};
+use zpager_wire::{CONTROL_VARIABLE, Control, Entry, Known, LINK, MAPS, PAGEMAP};
 
 use super::control::SharedControl;
 use super::image;
@@ -94,6 +95,7 @@ pub(crate) struct Entrance {
     descriptors: Vec<RawFd>,
     /// What this process is confined by, and what it is for others.
     own: Confinement,
+    own_files: [Option<PathBuf>; 2],
     credentials: Option<Credentials>,
     stragglers: Stragglers,
     /// How often several processes were entered together.
@@ -121,6 +123,7 @@ impl Entrance {
             control_path: own_path(control),
             descriptors: control.settings.descriptors().chain([control_fd]).collect(),
             own: Confinement::own(),
+            own_files: files_of(std::process::id().cast_signed()),
             credentials: Credentials::of(std::process::id().cast_signed()),
             stragglers: Stragglers::default(),
             turns: 0,
@@ -179,7 +182,8 @@ impl Entrance {
         }
         let maps = maps_of(pid).map_err(outcome_of)?;
         let is_nested = confinement.ids > self.own.ids;
-        let program = Program::of(pid, is_nested, has_our_files(pid) || self.is_found_from(pid));
+        let finds_agent = files_of(pid) == self.own_files || self.is_found_from(pid);
+        let program = Program::of(pid, is_nested, finds_agent);
         let can_be =
             base_of(&maps, self.agent_inode).is_some() || self.may_be_given(pid, &program, &maps);
         if can_be { Ok(program) } else { Err(Outcome::NoAgent) }
@@ -284,8 +288,12 @@ impl Entrance {
         // SAFETY: the session has them open for longer than it has processes entered.
         let borrow = |descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) };
         let descriptors = descriptors.map(|descriptor| (*descriptor, borrow(*descriptor)));
-        let own = [(PAGEMAP, "pagemap"), (MAPS, "maps")]
-            .map(|(name, file)| (name, File::open(format!("/proc/{pid}/{file}"))));
+        let link = File::options().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).clone();
+        let own = [
+            (PAGEMAP, File::open(format!("/proc/{pid}/pagemap"))),
+            (MAPS, File::open(format!("/proc/{pid}/maps"))),
+            (LINK, link.open("/proc/self")),
+        ];
         let own = own.iter().filter_map(|(name, file)| Some((*name, file.as_ref().ok()?.as_fd())));
         Handed::give(pid, caller, &descriptors.chain(own).collect::<Vec<_>>())
     }
@@ -351,11 +359,9 @@ impl Entrance {
     }
 }
 
-/// Whether a process has the mounts and the root directory of this one. No file of its own is looked at.
-fn has_our_files(pid: pid_t) -> bool {
-    let of = |pid: &str, link: &str| std::fs::read_link(format!("/proc/{pid}/{link}")).ok();
-    let pid = pid.to_string();
-    ["ns/mnt", "root"].into_iter().all(|link| of(&pid, link) == of("self", link))
+/// The mounts and the root directory of a process, as the kernel names them: no file of its own is looked at.
+fn files_of(pid: pid_t) -> [Option<PathBuf>; 2] {
+    ["ns/mnt", "root"].map(|link| std::fs::read_link(format!("/proc/{pid}/{link}")).ok())
 }
 
 /// What the kernel says of a process; nothing where it is gone.
