@@ -91,16 +91,8 @@ pub(crate) fn open_link() -> Result<(), Errno> {
 /// The kernel's.
 pub(crate) fn look() -> Result<Known, Errno> {
     let is_nested = is_nested() || !process::sees_parent();
-    let run_pid = if is_nested { read()? } else { process::pid() };
+    let run_pid = if is_nested { process::id_by(Fd(link()))? } else { process::pid() };
     Ok(Known { run_pid, is_nested })
-}
-
-/// What the run calls the calling process, by the link.
-///
-/// # Errors
-/// The kernel's.
-pub(crate) fn read() -> Result<i32, Errno> {
-    process::id_by(Fd(link()))
 }
 
 /// Has others of its namespace find a process by its slot.

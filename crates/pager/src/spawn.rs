@@ -18,7 +18,7 @@
 //! of its work. All who share this memory are ended. And where all of them but one in a pid
 //! namespace of its own are killed too, that one waits for the lock in vain.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use zpager_cache::PAGE_NUMBER_END;
 use zpager_sys::signal::{Context, Info, Place, fpstate_bytes};
@@ -327,15 +327,12 @@ pub(crate) fn claim_slot(control: &'static zpager_wire::Control) -> &'static Pro
     }
 }
 
-/// What the run calls a child that shares this memory. In a namespace of its own only the child can say, which
-/// it does first of all.
+/// What the run calls a child that shares this memory, and with it whether others know it by its own ids:
+/// only the child can say, which it does first of all.
 fn run_pid_of(child: &Thread) -> Option<i32> {
     let child_pid = child.child_pid.load(Relaxed);
-    if !identity::is_nested() {
-        return Some(child_pid);
-    }
     for _ in 0..SAYING_NAPS_MAX {
-        match child.run_pid.load(Relaxed) {
+        match child.run_pid.load(Acquire) {
             0 if process::shares_memory(child_pid) => process::nap(SAYING_NAP_NANOSECONDS),
             0 => break,
             run_pid => return Some(run_pid),
@@ -378,11 +375,8 @@ extern "C" fn begin(_frame: usize) {
     thread.tid.store(process::tid(), Relaxed);
     thread.is_seen.store(!is_process || process::sees_parent(), Relaxed);
     thread.pid = process::pid();
-    if is_process
-        && identity::is_nested()
-        && let Ok(run_pid) = identity::read()
-    {
-        thread.run_pid.store(run_pid, Relaxed);
+    if is_process && let Ok(known) = identity::look() {
+        thread.run_pid.store(known.run_pid, Release);
     }
     // SAFETY: the block's stack is this thread's; all signals are blocked until the frame is restored,
     // which also sets the alternate stack again.

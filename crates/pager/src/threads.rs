@@ -59,7 +59,7 @@ pub(crate) struct Thread {
     /// Of a child that shares this memory and is not waited for: the id by which its parent knows
     /// it, or [`UNKNOWN`] until the parent does.
     pub(crate) child_pid: AtomicI32,
-    /// And that by which the run does, once it has said so: in a pid namespace of their own alone.
+    /// And that by which the run does, once it has said so; `is_seen` holds from then on.
     pub(crate) run_pid: AtomicI32,
     /// Its own ids are those by which others know it: it is in no pid namespace of its own.
     pub(crate) is_seen: AtomicBool,
