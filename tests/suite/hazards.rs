@@ -99,6 +99,7 @@ hazards! {
     clones "clones" 20;
     kills "kills" 20;
     heirs "heirs" 20;
+    borrowers "borrowers" 24 in Disk;
     // Five processes have all of it, each compressed for itself once it was read: 36 MiB with what
     // is theirs besides, which without a store would all be RAM.
     forks "forks" 24 in Disk;
@@ -282,10 +283,10 @@ mod agentless {
     /// Ids that they know each other by are others than those by which the supervisor does.
     #[test]
     fn relatives_in_a_pid_namespace() {
-        let victims = ["remote", "heirs", "kin", "idle", "kills"];
+        let victims = ["remote", "heirs", "kin", "idle", "borrowers", "kills"];
         check_these("unshare --pid --fork --mount-proc", &victims);
         // The last one wants a `/proc` in which others have the ids that it knows.
-        check_these("unshare --pid --fork", &victims[..4]);
+        check_these("unshare --pid --fork", &victims[..5]);
     }
 }
 

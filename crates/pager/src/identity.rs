@@ -8,7 +8,8 @@
 //! Source: pid_namespaces(7); fs/proc/self.c of Linux.
 //!
 //! Invariant: what is noted here is of the process whose memory this is. A child that shares it for a while
-//! has other ids, which are not noted.
+//! has other ids, and may be in a namespace of its own: whoever goes by ids asks first whether those that the
+//! calling thread knows are the run's ([`Process::sees_run`](crate::process::Process)).
 
 use core::sync::atomic::{
     AtomicI32, AtomicU64,
@@ -31,15 +32,56 @@ static NAMESPACE: AtomicU64 = AtomicU64::new(SUPERVISORS);
 /// The descriptor by which it reads what the run calls it, or -1.
 static KEPT_LINK: AtomicI32 = AtomicI32::new(-1);
 
+/// By what a process is known to others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Identity {
+    /// What the run calls it.
+    run_pid: i32,
+    /// The namespace of its own ids.
+    namespace: u64,
+}
+
+impl Identity {
+    /// The calling process's, which is known so.
+    fn of(known: Known) -> Self {
+        let namespace = match known.is_nested {
+            true => process::namespace().unwrap_or(UNKNOWN),
+            false => SUPERVISORS,
+        };
+        Identity { run_pid: known.run_pid, namespace }
+    }
+
+    /// The calling process's, which need not be the one that is noted. `is_seen`: its ids are what they are to
+    /// that one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn look(is_seen: bool) -> Result<Self, Errno> {
+        let is_nested = is_nested() || !is_seen;
+        let run_pid = if is_nested { process::id_by(Fd(link()))? } else { process::pid() };
+        Ok(Identity::of(Known { run_pid, is_nested }))
+    }
+
+    /// What the run calls it.
+    pub(crate) fn run_pid(self) -> i32 {
+        self.run_pid
+    }
+
+    /// This memory is that process's from now on.
+    pub(crate) fn become_noted(self) {
+        RUN_PID.store(self.run_pid, Relaxed);
+        NAMESPACE.store(self.namespace, Release);
+    }
+}
+
 /// What the run calls this process.
 pub(crate) fn run_pid() -> i32 {
     RUN_PID.load(Relaxed)
 }
 
-/// What the run calls who asks, where that is known: a child that shares this memory is called as its parent
-/// where both are in a namespace of their own.
+/// What the run calls who asks.
 pub(crate) fn asking_pid() -> i32 {
-    if is_nested() { run_pid() } else { process::pid() }
+    process::id_by(Fd(link())).unwrap_or_else(|_| run_pid())
 }
 
 /// Whether its ids are others than the run's.
@@ -52,19 +94,14 @@ pub(crate) fn link() -> i32 {
     KEPT_LINK.load(Relaxed)
 }
 
-/// Whether `/proc` is the supervisor's: what that has is found there by its id.
+/// Whether the caller's `/proc` is the supervisor's: what that has is found there by its id.
 pub(crate) fn shares_proc() -> bool {
-    !is_nested() || process::id_by_proc() == Ok(run_pid())
+    process::id_by_proc().is_ok_and(|pid| process::id_by(Fd(link())) == Ok(pid))
 }
 
 /// This process is known so.
 pub(crate) fn become_known(known: Known) {
-    let namespace = match known.is_nested {
-        true => process::namespace().unwrap_or(UNKNOWN),
-        false => SUPERVISORS,
-    };
-    RUN_PID.store(known.run_pid, Relaxed);
-    NAMESPACE.store(namespace, Release);
+    Identity::of(known).become_noted();
 }
 
 /// Opens the link, or takes what the supervisor has passed of it.
@@ -84,20 +121,9 @@ pub(crate) fn open_link() -> Result<(), Errno> {
     Ok(())
 }
 
-/// What the run calls the calling process, which need not be the one that is noted, and whether it is in a
-/// namespace of its own: it is known by that whether its parent has a number there.
-///
-/// # Errors
-/// The kernel's.
-pub(crate) fn look() -> Result<Known, Errno> {
-    let is_nested = is_nested() || !process::sees_parent();
-    let run_pid = if is_nested { process::id_by(Fd(link()))? } else { process::pid() };
-    Ok(Known { run_pid, is_nested })
-}
-
-/// Has others of its namespace find a process by its slot.
-pub(crate) fn tell(slot: &ProcessSlot) {
-    slot.own_pid.store(process::pid(), Relaxed);
+/// Has others of its namespace find the process by its slot, which is `pid` to itself.
+pub(crate) fn tell(slot: &ProcessSlot, pid: i32) {
+    slot.own_pid.store(pid, Relaxed);
     slot.namespace.store(NAMESPACE.load(Relaxed), Release);
 }
 

@@ -95,7 +95,7 @@ pub(crate) struct Process {
     pub(crate) is_stuck: bool,
     /// It was forked by a managed process.
     pub(crate) is_child: bool,
-    /// It has its parent's descriptors, not copies of them (`CLONE_FILES`).
+    /// It has the descriptors of its parent or a child, not copies of them (`CLONE_FILES`).
     pub(crate) shares_descriptors: bool,
     pub(crate) published: Published,
     /// Pages on their way out, behind the spares that others of them left.
@@ -158,6 +158,16 @@ impl Process {
 
     fn lock_beside_flights(number: u32) -> Guard<'static, Option<Process>> {
         lock_or_die(&PROCESS, number)
+    }
+
+    /// Whether ids are to the calling thread what they are to the process whose memory this is.
+    pub(crate) fn caller_is_seen(&self) -> bool {
+        threads::is_seen(PROCESS.owner())
+    }
+
+    /// Whether the ids that the calling thread knows are the run's.
+    pub(crate) fn sees_run(&self) -> bool {
+        !identity::is_nested() && self.caller_is_seen()
     }
 
     /// The thread of this number has this memory no more: what it was in the middle of stays so.

@@ -51,13 +51,10 @@ use core::sync::atomic::{
 use zpager_cache::{Entry, History, State};
 use zpager_sys::processor::ticks;
 use zpager_sys::{PAGE_BYTES, process, signal};
-use zpager_wire::{
-    ASKED, Control, Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot, UNANSWERED, UNASKED,
-};
+use zpager_wire::{ASKED, Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot, UNANSWERED, UNASKED};
 
 use crate::fault::fail;
 use crate::hold::pages_of;
-use crate::identity;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
 use crate::start::open_pagemap;
@@ -531,7 +528,7 @@ impl Process {
         };
         // It may have to wait for a processor: there is room when it has given.
         if let Some(relative) = self.richest_relative(UNASKED, spare_bytes) {
-            ask(self.control, relative);
+            self.ask(relative);
         }
     }
 
@@ -546,7 +543,7 @@ impl Process {
         };
         let (relative, naps_max) =
             if let Some(relative) = self.richest_relative(UNASKED, held_bytes) {
-                ask(self.control, relative);
+                self.ask(relative);
                 (relative, NAPS_MAX)
             } else if let Some(relative) = self.richest_relative(ASKED, held_bytes) {
                 (relative, ANSWER_NAPS_MAX)
@@ -601,9 +598,8 @@ impl Process {
     }
 
     /// Takes away what relatives left that were killed and waited for; the supervisor looks more seldom.
-    /// Who knows them by other ids cannot tell.
     pub(crate) fn bury_relatives(&self) {
-        if identity::is_nested() {
+        if !self.sees_run() {
             return;
         }
         for slot in self.control.processes.in_use() {
@@ -626,13 +622,13 @@ impl Process {
         let richest = alike.max_by_key(|slot| bytes(slot))?;
         (bytes(richest) >= ASKED_BYTES_MIN).then_some(richest)
     }
-}
 
-/// Asks a relative for room, by way of the supervisor where it may not be signalled from here.
-fn ask(control: &Control, relative: &ProcessSlot) {
-    relative.give_back.store(ASKED, Relaxed);
-    let pid = relative.pid.load(Relaxed);
-    if identity::is_nested() || !signal::queue(pid, signal::SIGURG, GIVE_BACK) {
-        control.call_supervisor();
+    /// Asks a relative for room, by way of the supervisor where it may not be signalled from here.
+    fn ask(&self, relative: &ProcessSlot) {
+        relative.give_back.store(ASKED, Relaxed);
+        let pid = relative.pid.load(Relaxed);
+        if !self.sees_run() || !signal::queue(pid, signal::SIGURG, GIVE_BACK) {
+            self.control.call_supervisor();
+        }
     }
 }

@@ -24,13 +24,13 @@ use zpager_cache::PAGE_NUMBER_END;
 use zpager_sys::signal::{Context, Info, Place, fpstate_bytes};
 use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, dispatch, process, signal};
-use zpager_wire::{EventKind, Known, ProcessSlot};
+use zpager_wire::{EventKind, ProcessSlot};
 
 use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
 use crate::fault::fail;
 use crate::hold::pages_of;
-use crate::identity;
+use crate::identity::{self, Identity};
 use crate::own::OneStore;
 use crate::parked::Parked;
 use crate::process::Process;
@@ -86,7 +86,8 @@ impl Process {
         }
         self.unmanage(pages_of(wanted.stack_start, wanted.stack_bytes));
         self.bury_children();
-        let child = self.threads.claim(self.pid).ok_or(EAGAIN.as_result())?;
+        let is_seen = thread.is_seen.load(Relaxed);
+        let child = self.threads.claim(self.pid, is_seen).ok_or(EAGAIN.as_result())?;
         let waits = wanted.flags & CLONE_VFORK != 0;
         if wanted.flags & CLONE_THREAD == 0 {
             child.pid = 0;
@@ -153,7 +154,7 @@ impl Process {
 
     /// Frees what children have left that shared this memory. Gives whether there were any.
     pub(crate) fn bury_children(&self) -> bool {
-        if self.slot.is_lent.load(Relaxed) == 0 {
+        if self.slot.is_lent.load(Relaxed) == 0 || !self.caller_is_seen() {
             return false;
         }
         let buried = self.threads.bury_children();
@@ -164,18 +165,33 @@ impl Process {
     /// The process ends, and a child goes on with its memory: what it has of the run is that child's
     /// from now on. False where there is none, or it is not known yet.
     pub(crate) fn pass_on(&mut self) -> bool {
-        let Some(heir) = self.threads.heir() else { return false };
-        let Some(run_pid) = run_pid_of(heir) else { return false };
-        let pid = heir.child_pid.swap(0, Relaxed);
-        let slot_pid = &self.slot.pid;
-        if slot_pid.compare_exchange(identity::run_pid(), run_pid, Relaxed, Relaxed).is_err() {
-            return false;
+        self.name_heir();
+        let is_left = self.control.processes.leave_to_heir(self.slot, identity::run_pid());
+        self.become_heirs();
+        is_left
+    }
+
+    /// Says who goes on with this memory, should the process end or run another program.
+    pub(crate) fn name_heir(&mut self) {
+        let heir = self.threads.heir().and_then(identity_of);
+        self.slot.heir.store(heir.map_or(0, Identity::run_pid), Relaxed);
+    }
+
+    /// The process whose memory this was has left it to an heir, which has what that had of the run.
+    pub(crate) fn become_heirs(&mut self) {
+        let owner = self.slot.pid.load(Relaxed);
+        if owner == identity::run_pid() {
+            return;
         }
-        self.pid = pid;
-        let is_nested = identity::is_nested() || !heir.is_seen.load(Relaxed);
-        identity::become_known(Known { run_pid, is_nested });
-        self.slot.is_lent.fetch_sub(1, Relaxed);
-        true
+        let is_owner =
+            |heir: &&mut Thread| heir.has_said.load(Acquire) && heir.identity.run_pid() == owner;
+        if let Some(heir) = self.threads.live().find(is_owner) {
+            heir.child_pid.store(0, Relaxed);
+            self.pid = heir.pid;
+            heir.identity.become_noted();
+            identity::tell(self.slot, self.pid);
+            self.slot.is_lent.fetch_sub(1, Relaxed);
+        }
     }
 
     /// The kernel writes a thread's id when it begins and clears it when it ends, and nobody can bring
@@ -210,6 +226,7 @@ impl Process {
         // The child would have them too, and neither could move them.
         self.drop_spares(self.spare_pages);
         self.wait_for_room(CHILD_BYTES);
+        self.shares_descriptors |= wanted.flags & CLONE_FILES != 0;
         // From here to the fork no page may leave or come.
         self.end_all_copies();
         self.flush_store();
@@ -236,8 +253,8 @@ impl Process {
     /// Makes the copy of a process a process of its own.
     fn begin_as_child(&mut self, thread: &mut Thread, shares_descriptors: bool) {
         self.pid = process::pid();
-        match identity::look() {
-            Ok(known) => identity::become_known(known),
+        match Identity::look(thread.is_seen.load(Relaxed) && process::sees_parent()) {
+            Ok(identity) => identity.become_noted(),
             Err(error) => fail(error, 0),
         }
         self.slot = claim_slot(self.control);
@@ -317,7 +334,7 @@ pub(crate) fn claim_slot(control: &'static zpager_wire::Control) -> &'static Pro
     let pid = identity::run_pid();
     match control.processes.claim(pid) {
         Some(slot) => {
-            identity::tell(slot);
+            identity::tell(slot, process::pid());
             slot
         }
         None => {
@@ -327,16 +344,17 @@ pub(crate) fn claim_slot(control: &'static zpager_wire::Control) -> &'static Pro
     }
 }
 
-/// What the run calls a child that shares this memory, and with it whether others know it by its own ids:
-/// only the child can say, which it does first of all.
-fn run_pid_of(child: &Thread) -> Option<i32> {
+/// By what a child that shares this memory is known: only it can say, which it does first of all.
+fn identity_of(child: &Thread) -> Option<Identity> {
     let child_pid = child.child_pid.load(Relaxed);
     for _ in 0..SAYING_NAPS_MAX {
-        match child.run_pid.load(Acquire) {
-            0 if process::shares_memory(child_pid) => process::nap(SAYING_NAP_NANOSECONDS),
-            0 => break,
-            run_pid => return Some(run_pid),
+        if child.has_said.load(Acquire) {
+            return Some(child.identity);
         }
+        if !process::shares_memory(child_pid) {
+            break;
+        }
+        process::nap(SAYING_NAP_NANOSECONDS);
     }
     None
 }
@@ -373,10 +391,15 @@ extern "C" fn begin(_frame: usize) {
     let thread = unsafe { Thread::current() };
     let is_process = thread.pid == 0;
     thread.tid.store(process::tid(), Relaxed);
-    thread.is_seen.store(!is_process || process::sees_parent(), Relaxed);
+    // So far it is what it is for who made this one.
+    let is_seen = thread.is_seen.load(Relaxed) && (!is_process || process::sees_parent());
+    thread.is_seen.store(is_seen, Relaxed);
     thread.pid = process::pid();
-    if is_process && let Ok(known) = identity::look() {
-        thread.run_pid.store(known.run_pid, Release);
+    // Who is waited for inherits nothing.
+    let is_heir = thread.child_pid.load(Relaxed) != 0;
+    if is_heir && let Ok(identity) = Identity::look(is_seen) {
+        thread.identity = identity;
+        thread.has_said.store(true, Release);
     }
     // SAFETY: the block's stack is this thread's; all signals are blocked until the frame is restored,
     // which also sets the alternate stack again.

@@ -177,14 +177,16 @@ unsafe fn attach(image: Image, control: &'static Control, path: [u8; PATH_BYTES]
     }
 }
 
-/// Gives back what this process held before it began this program: it is gone.
+/// Gives back what this process held before it began this program: it is gone, but where others have its memory.
 fn retire_before(control: &'static Control) {
     let pid = identity::run_pid();
     // SAFETY: the supervisor's mapping, mapped as a whole.
     let tables = unsafe { Tables::behind(control) };
-    control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid).for_each(|slot| {
-        control.retire(&tables, slot, pid);
-    });
+    for slot in control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid) {
+        if !control.processes.leave_to_heir(slot, pid) {
+            control.retire(&tables, slot, pid);
+        }
+    }
 }
 
 /// Maps the run's control block, with its tables, and closes its file.
@@ -704,9 +706,8 @@ impl Process {
         let Found { tid, stack_pointer, thread_pointer, mask, sequences } = *found;
         self.spare_stack(stack_pointer, thread_pointer);
         self.spare_control_block(thread_pointer, sequences);
-        let thread: &mut Thread = self.threads.claim(self.pid).ok_or(ENOMEM)?;
+        let thread: &mut Thread = self.threads.claim(self.pid, true).ok_or(ENOMEM)?;
         thread.tid.store(tid, Relaxed);
-        thread.is_seen.store(true, Relaxed);
         thread.pretended_mask = mask & OURS;
         // SAFETY: the block's stack is this thread's; the program's own stack is restored by nobody else.
         let alternate = unsafe { signal::set_alternate_stack(&thread.stack()) }?;

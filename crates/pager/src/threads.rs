@@ -18,6 +18,7 @@ use zpager_sys::signal::{AlternateStack, Mask, Registers};
 use zpager_sys::{Errno, PAGE_BYTES};
 
 use crate::calls::{Continued, Environment, Messages};
+use crate::identity::Identity;
 use crate::parked::Parked;
 use crate::regions::Pages;
 
@@ -59,9 +60,11 @@ pub(crate) struct Thread {
     /// Of a child that shares this memory and is not waited for: the id by which its parent knows
     /// it, or [`UNKNOWN`] until the parent does.
     pub(crate) child_pid: AtomicI32,
-    /// And that by which the run does, once it has said so; `is_seen` holds from then on.
-    pub(crate) run_pid: AtomicI32,
-    /// Its own ids are those by which others know it: it is in no pid namespace of its own.
+    /// Of such a child: by what it is known, once it has said so, with `pid` and `is_seen`.
+    pub(crate) identity: Identity,
+    pub(crate) has_said: AtomicBool,
+    /// Ids are to it what they are to the process whose memory this was at first: neither it nor who made
+    /// it is in a pid namespace of its own.
     pub(crate) is_seen: AtomicBool,
     pub(crate) ahead: Ahead,
     /// Those of our signals that the program believes to be blocked.
@@ -210,9 +213,10 @@ impl Threads {
         unsafe { &mut *((self.base + at * BLOCK_BYTES) as *mut Thread) }
     }
 
-    /// A block for a new thread; the caller sets its ids. `None` when all are taken.
-    pub(crate) fn claim(&mut self, pid: i32) -> Option<&'static mut Thread> {
-        let free = (0..self.count).find(|&at| is_free(self.block(at)));
+    /// A block for a new thread, which `is_seen` as who makes it; the caller sets its ids. `None` when all are
+    /// taken.
+    pub(crate) fn claim(&mut self, pid: i32, is_seen: bool) -> Option<&'static mut Thread> {
+        let free = (0..self.count).find(|&at| is_free(self.block(at), is_seen));
         let at = free.or_else(|| (self.count < self.most).then_some(self.count))?;
         self.count = self.count.max(at + 1);
         let thread = self.block(at);
@@ -220,8 +224,8 @@ impl Threads {
         thread.pid = pid;
         thread.tid = AtomicI32::new(CLAIMED);
         thread.child_pid = AtomicI32::new(0);
-        thread.is_seen = AtomicBool::new(false);
-        thread.run_pid = AtomicI32::new(0);
+        thread.is_seen = AtomicBool::new(is_seen);
+        thread.has_said = AtomicBool::new(false);
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
         thread.parked = Parked::default();
@@ -281,8 +285,8 @@ impl Threads {
     }
 
     /// The first child that shares this memory and is known.
-    pub(crate) fn heir(&self) -> Option<&'static mut Thread> {
-        self.live().find(|thread| thread.child_pid.load(Acquire) > 0)
+    pub(crate) fn heir(&self) -> Option<&'static Thread> {
+        self.live().find(|thread| thread.child_pid.load(Acquire) > 0).map(|thread| &*thread)
     }
 
     /// Notes a fault of a thread; whether there are others that make some, too.
@@ -305,7 +309,7 @@ impl Threads {
     pub(crate) fn is_alone(&self, thread: &Thread) -> bool {
         (0..self.count).all(|at| {
             let other = self.block(at);
-            core::ptr::eq(other, thread) || is_free(other)
+            core::ptr::eq(other, thread) || is_free(other, thread.is_seen.load(Relaxed))
         })
     }
 
@@ -321,19 +325,24 @@ impl Threads {
     }
 }
 
+/// The ids of the thread with a number, and whether they are what they are to others.
+fn ids(number: u32) -> (&'static AtomicBool, &'static AtomicI32, &'static AtomicI32) {
+    let thread = (number as usize * BLOCK_BYTES) as *const Thread;
+    // SAFETY: a number that was in the lock is a block's, which are never unmapped; atomics alone are looked at.
+    unsafe { (&(*thread).is_seen, &(*thread).tid, &(*thread).child_pid) }
+}
+
+/// Whether ids are to the thread with a number what they are to others of this memory.
+pub(crate) fn is_seen(number: u32) -> bool {
+    number == STARTER || ids(number).0.load(Relaxed)
+}
+
 /// Whether the thread with a number is gone from this memory, as far as another one can tell.
 ///
 /// A vforked child in a pid namespace of its own is only known to who made it, which goes on when
 /// it is gone.
 pub(crate) fn is_gone(number: u32, asking: u32) -> bool {
-    let ids = |number: u32| {
-        let thread = (number as usize * BLOCK_BYTES) as *const Thread;
-        // SAFETY: a number that was in the lock is a block's, which are never unmapped; atomics alone
-        // are looked at.
-        unsafe { (&(*thread).is_seen, &(*thread).tid, &(*thread).child_pid) }
-    };
-    let can_tell = asking == STARTER || ids(asking).0.load(Relaxed);
-    if number == STARTER || !can_tell || !IS_SHARED.load(Relaxed) {
+    if number == STARTER || !is_seen(asking) || !IS_SHARED.load(Relaxed) {
         return false;
     }
     let (is_seen, tid, child_pid) = ids(number);
@@ -345,10 +354,12 @@ pub(crate) fn is_gone(number: u32, asking: u32) -> bool {
     id > CLAIMED.abs() && !shares_memory(id)
 }
 
-/// Negative thread ids: an ending thread may still run on its block, so the block is free only when the thread is gone.
-fn is_free(thread: &mut Thread) -> bool {
+/// Negative thread ids: an ending thread may still run on its block, so the block is free only when the thread is
+/// gone. Where one of both has other ids, whether `asking_is_seen` or it is, nobody can tell.
+fn is_free(thread: &mut Thread, asking_is_seen: bool) -> bool {
     let tid = thread.tid.load(Relaxed);
-    if tid < CLAIMED && !thread_exists(thread.pid, -tid) {
+    let can_tell = asking_is_seen && thread.is_seen.load(Relaxed);
+    if tid < CLAIMED && can_tell && !thread_exists(thread.pid, -tid) {
         thread.tid.store(NOBODY, Relaxed);
     }
     thread.tid.load(Relaxed) == NOBODY && thread.child_pid.load(Relaxed) == 0

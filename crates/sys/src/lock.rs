@@ -119,6 +119,11 @@ impl<T> Lock<T> {
         slept.is_err_and(|error| error.0 == ETIMEDOUT)
     }
 
+    /// Who has the lock: for the one who has it.
+    pub fn owner(&self) -> u32 {
+        self.word.load(Relaxed) & !WAITED_FOR
+    }
+
     /// Says that `owner` is gone: if it has the lock, that is abandoned.
     pub fn abandon(&self, owner: u32) {
         let seen = self.word.load(Relaxed);

@@ -62,6 +62,8 @@ pub struct ProcessSlot {
     pub has_noted: AtomicU32,
     /// Set while another process may use its memory, and with it what it holds of the store.
     pub is_lent: AtomicU32,
+    /// Which process goes on with that, should this one run another program; 0 where none does.
+    pub heir: AtomicI32,
     /// What another process asks of this one.
     pub request: Request,
 }
@@ -125,6 +127,7 @@ impl ProcessSlot {
             missed_at: AtomicU64::new(0),
             has_noted: AtomicU32::new(0),
             is_lent: AtomicU32::new(0),
+            heir: no_process(),
             request: Request::new(),
         }
     }
@@ -177,9 +180,22 @@ impl Processes {
     }
 
     /// Takes the slot of `pid` from it, for the caller to give back what it had and then
-    /// [`Processes::free`] it. False when it is not that process's any more: one caller succeeds.
+    /// [`Processes::free`] it. False when it is not that process's any more: one caller succeeds. One who
+    /// has read `pid` there since the slot was given back has none.
     pub(crate) fn begin_retiring(&self, slot: &ProcessSlot, pid: i32) -> bool {
-        slot.pid.compare_exchange(pid, RETIRING, AcqRel, Relaxed).is_ok()
+        pid > NO_PROCESS && slot.pid.compare_exchange(pid, RETIRING, AcqRel, Relaxed).is_ok()
+    }
+
+    /// `pid` ends or runs another program: its slot is its heir's from now on, who answers. False where it has
+    /// none.
+    pub fn leave_to_heir(&self, slot: &ProcessSlot, pid: i32) -> bool {
+        let heir = slot.heir.swap(NO_PROCESS, Relaxed);
+        let is_left =
+            heir > NO_PROCESS && slot.pid.compare_exchange(pid, heir, AcqRel, Relaxed).is_ok();
+        if is_left {
+            slot.request.answers.store(1, Release);
+        }
+        is_left
     }
 
     /// Gives the whole share of a slot back to `usage` and frees the slot, or leaves it.

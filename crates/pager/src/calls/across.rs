@@ -78,7 +78,7 @@ impl Process {
         }
         self.hold(thread, local, local_count * VECTOR_BYTES);
         self.hold(thread, remote, remote_count * VECTOR_BYTES);
-        let is_own = self.has_memory_of(process as i32);
+        let is_own = self.has_memory_of(thread, process as i32);
         let remote_bytes = if is_own { self.managed_bytes(remote, remote_count) } else { 0 };
         let bytes = self.managed_bytes(local, local_count).saturating_add(remote_bytes);
         let is_neighbour = !is_own && self.neighbour(process as i32).is_some();
@@ -105,8 +105,8 @@ impl Process {
 
     /// Whether the thread or process `id` has this memory: also a child may share it, one too that
     /// has not run yet or is about to end. The kernel tells; what is managed has memory of its own.
-    fn has_memory_of(&self, id: i32) -> bool {
-        let is_thread = id == self.pid || thread_exists(self.pid, id);
+    fn has_memory_of(&self, thread: &Thread, id: i32) -> bool {
+        let is_thread = id == thread.pid || thread_exists(thread.pid, id);
         is_thread || self.neighbour(id).is_none() && shares_memory(id)
     }
 }

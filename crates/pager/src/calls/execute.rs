@@ -77,7 +77,10 @@ impl Process {
         if !thread.keeps_limits {
             limits::give_back();
         }
+        self.become_heirs();
         if thread.is_of(self) {
+            self.bury_children();
+            self.name_heir();
             self.stop_answering();
             self.record_window();
         }
@@ -113,8 +116,8 @@ impl Process {
     /// process begins as another user, or in a user namespace of its own, may not open what the supervisor
     /// has, and one with another `/proc` does not find it: they are given it by the supervisor. What another
     /// user may do now with the rights of root it may not any more then.
-    fn is_open_to_next(agent: &[u8]) -> bool {
-        if !identity::shares_proc() {
+    fn is_open_to_next(&self, agent: &[u8]) -> bool {
+        if !self.sees_run() && !identity::shares_proc() {
             return false;
         }
         let owner = Fd::open(agent, nr::O_RDONLY).and_then(|agent| {
@@ -136,7 +139,7 @@ impl Process {
         if seen.has_other_control {
             return None;
         }
-        let is_open = Self::is_open_to_next(&agent[..=bytes]);
+        let is_open = self.is_open_to_next(&agent[..=bytes]);
         let is_right = if is_open { seen.has_agent && seen.has_control } else { !seen.has_agent };
         if is_right {
             return None;

@@ -16,8 +16,8 @@ use core::sync::atomic::{
 };
 
 use zpager_sys::syscall::{checked, nr};
-use zpager_sys::{PAGE_BYTES, process, signal};
-use zpager_wire::{BRING_IN, ProcessSlot, Request};
+use zpager_sys::{PAGE_BYTES, signal};
+use zpager_wire::{BRING_IN, ProcessSlot, Processes, Request};
 
 use crate::copies::Keep;
 use crate::hold::pages_of;
@@ -32,7 +32,8 @@ const WAITS_MAX: u32 = 500;
 const WAITS_A_SIGNAL: u32 = 50;
 /// The same for a signal to be sent.
 const SENDING_MAX: u32 = 10;
-/// The last bits of a request's state; above them is the thread that asks.
+/// The last bits of a request's state; above them is the process that asks, as the run calls it: threads of
+/// one process take it one after the other, and ids of others mean nothing in another pid namespace.
 const TAKEN: u32 = 1;
 const ASKED: u32 = 2;
 const SERVED: u32 = 3;
@@ -42,24 +43,26 @@ const PHASES: u32 = 3;
 /// A request in the hands of the thread that asks.
 struct Asking<'a> {
     request: &'a Request,
+    processes: &'a Processes,
     pid: i32,
-    /// The thread, where the state has it.
+    /// Its process, where the state has it.
     asker: u32,
 }
 
 /// Has the process `pid` bring in what of `start..start + bytes` it manages; false where it does
 /// not answer. Called without the lock.
 pub(super) fn ask(thread: &mut Thread, pid: i32, start: usize, bytes: usize) -> bool {
-    let Some(Some(slot)) = Process::with(|process| process.neighbour(pid)) else { return false };
-    let asker = (process::tid() as u32) << PHASE_BITS;
-    let asking = Asking { request: &slot.request, pid, asker };
+    let find = |process: &mut Process| Some((process.neighbour(pid)?, process.control));
+    let Some(Some((slot, control))) = Process::with(find) else { return false };
+    let (request, processes) = (&slot.request, &control.processes);
+    let asker = (identity::run_pid() as u32) << PHASE_BITS;
+    let asking = Asking { request, processes, pid, asker };
     if !asking.take(thread) {
         return false;
     }
     asking.ask(start, bytes);
     let is_served = asking.wait(thread);
-    slot.request.state.store(0, SeqCst);
-    wake(&slot.request.state);
+    asking.let_go();
     is_served
 }
 
@@ -70,8 +73,8 @@ impl Asking<'_> {
         for _ in 0..WAITS_MAX {
             let taken = state.compare_exchange(0, self.asker | TAKEN, AcqRel, Acquire);
             let Err(found) = taken else { return true };
-            // A thread that was killed while it asked has left it as it was.
-            let is_left = !is_alive((found >> PHASE_BITS) as i32);
+            // Who was killed while it asked has left it as it was.
+            let is_left = !self.is_managed((found >> PHASE_BITS) as i32);
             let mine = self.asker | TAKEN;
             if is_left && state.compare_exchange(found, mine, AcqRel, Acquire).is_ok() {
                 return true;
@@ -80,6 +83,20 @@ impl Asking<'_> {
             serve_own(thread);
         }
         false
+    }
+
+    /// Frees the request, which is somebody else's where this one was taken for gone.
+    fn let_go(&self) {
+        let state = &self.request.state;
+        for phase in [ASKED, SERVED] {
+            let _ = state.compare_exchange(self.asker | phase, 0, SeqCst, Relaxed);
+        }
+        wake(state);
+    }
+
+    /// Whether a process of the run is there.
+    fn is_managed(&self, run_pid: i32) -> bool {
+        self.processes.in_use().any(|slot| slot.pid.load(Relaxed) == run_pid)
     }
 
     /// Says what is wanted.
@@ -122,11 +139,6 @@ fn serve_own(thread: &mut Thread) {
     Process::with(|process| process.serve_request(thread));
 }
 
-/// Whether a thread exists, whoever's it is.
-fn is_alive(tid: i32) -> bool {
-    tid > 0 && process::exists(tid)
-}
-
 /// Waits until the word is another, or for a millisecond.
 fn wait_a_moment(word: &AtomicU32, value: u32) {
     let moment = [0u64, 1_000_000];
@@ -143,9 +155,12 @@ fn wake(word: &AtomicU32) {
 }
 
 impl Process {
-    /// The slot of another managed process of the run.
+    /// The slot of another managed process of the run, by the id that the calling thread knows.
     pub(super) fn neighbour(&self, pid: i32) -> Option<&'static ProcessSlot> {
-        self.control.processes.in_use().find(|slot| identity::is_of(slot, pid))
+        let is_seen = self.caller_is_seen();
+        let mut others =
+            self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot));
+        others.find(|slot| is_seen && identity::is_of(slot, pid))
     }
 
     /// Brings in what another process wants of this one.

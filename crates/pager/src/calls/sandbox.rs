@@ -23,6 +23,7 @@
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
+use zpager_sys::file::Fd;
 use zpager_sys::signal::{self, Context, OURS, SIGNALS, only};
 use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, PAGE_BYTES, dispatch, limits, process};
@@ -230,7 +231,8 @@ impl Process {
         self.note(EventKind::Sandboxed, 0, 0);
         limits::give_back();
         if !self.shares_descriptors {
-            self.uffd.fd().close();
+            let own = self.own_descriptors();
+            own.into_iter().filter(|fd| *fd >= 0).for_each(|fd| Fd(fd).close());
         }
         context.stack = thread.alternate;
         context.mask |= thread.pretended_mask;

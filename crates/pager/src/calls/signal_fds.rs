@@ -21,10 +21,8 @@ use zpager_sys::signal::{self, Context, Info, Mask, OURS, SI_TKILL, SI_USER, onl
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
-use crate::identity;
 use crate::parked::CARRIER;
 use crate::process::Process;
-use crate::start::{PATH_BYTES, descriptor_path};
 use crate::stubs;
 use crate::threads::Thread;
 
@@ -66,7 +64,7 @@ impl Process {
     ) -> Option<Outcome> {
         let [fd, at, bytes, ..] = context.registers.arguments();
         let is_read = context.registers.rax as u32 == nr::__NR_read;
-        if self.fd_signals == 0 || !is_read || !self.is_signal_fd(fd) {
+        if self.fd_signals == 0 || !is_read || !Self::is_signal_fd(fd) {
             return None;
         }
         self.hold(thread, at, bytes.min(self.piece_bytes()));
@@ -138,10 +136,12 @@ impl Process {
         !crate::signals::is_handler(&asked) && crate::signals::install(CARRIER, &asked).is_ok()
     }
 
-    fn is_signal_fd(&self, fd: usize) -> bool {
-        let (mut path, mut target) = ([0; PATH_BYTES], [0u8; 32]);
-        let pid = if identity::shares_proc() { identity::run_pid() } else { self.pid };
-        descriptor_path(pid, fd as i32, &mut path);
+    /// Of the calling thread's descriptors, which need not be its process's.
+    fn is_signal_fd(fd: usize) -> bool {
+        const OWN: &[u8] = b"/proc/thread-self/fd/";
+        let (mut path, mut target) = ([0; OWN.len() + 11], [0u8; 32]);
+        path[..OWN.len()].copy_from_slice(OWN);
+        process::write_decimal(fd as i32, &mut path[OWN.len()..]);
         process::read_link(0, &path, &mut target) == Ok("anon_inode:[signalfd]")
     }
 

@@ -136,10 +136,14 @@ impl Entries {
         self.candidates.retain(|pid, _| tree.contains(*pid) && !managed.contains(pid));
     }
 
-    /// The candidates to try now.
-    fn due(&self, tree: &Tree, control: &Control) -> Vec<pid_t> {
+    /// The candidates to try now. One that has another's memory, as after vfork(2), is on its way once it
+    /// has a program of its own.
+    fn due(&mut self, tree: &Tree, control: &Control) -> Vec<pid_t> {
         let with_slots: BTreeSet<pid_t> = slots(control, false).collect();
-        let due = self.candidates.iter().filter(|(pid, found)| {
+        let (shared, apart): (Vec<_>, Vec<_>) =
+            self.candidates.iter_mut().partition(|(pid, _)| tree.is_shared(**pid));
+        shared.into_iter().for_each(|(_, found)| found.since = Instant::now());
+        let due = apart.into_iter().filter(|(pid, found)| {
             let (waited, sure) = (found.since.elapsed(), found.sure && self.scope == Scope::All);
             match self.entrance.is_in(**pid) {
                 false => true,
@@ -149,7 +153,7 @@ impl Entries {
                 true => sure || waited > PATIENCE,
             }
         });
-        due.map(|(pid, _)| *pid).filter(|pid| !tree.is_shared(*pid)).collect()
+        due.map(|(pid, _)| *pid).collect()
     }
 
     /// Notes what became of an attempt to enter a process; whether that settled it.
