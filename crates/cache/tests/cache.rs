@@ -9,7 +9,9 @@ use std::sync::atomic::AtomicU64;
 
 use model::{Content, Setting, Step};
 use proptest::prelude::*;
-use zpager_cache::{Cache, Entry, PageNumber, Placed, Reads, Seen, SpillError, State, Store};
+use zpager_cache::{
+    Cache, Cleaned, Entry, PageNumber, Placed, Reads, Seen, SpillError, State, Store,
+};
 use zpager_codec::{CodecId, Page};
 use zpager_policy::{DesignId, StoreCodec};
 use zpager_pool::Heap;
@@ -70,7 +72,7 @@ fn cache_in(
     Cache::new(Heap, &design, pool_bytes_max, Some(store)).expect("heap")
 }
 
-fn swap_out(cache: &mut Cache<Heap, Memory>, number: PageNumber, page: &Page) -> Placed {
+fn swap_out<B: Blocks>(cache: &mut Cache<Heap, B>, number: PageNumber, page: &Page) -> Placed {
     assert!(cache.index.set(number, Entry::new(State::Resident { turn: 0, frame: 0 })));
     cache.swap_out(number, page)
 }
@@ -468,7 +470,7 @@ fn a_full_store_that_is_emptied_takes_more() {
 }
 
 /// Swaps pages out that do not shrink; those that the pool has no mind to keep leave for the store.
-fn swap_out_noise(cache: &mut Cache<Heap, Memory>, numbers: core::ops::Range<PageNumber>) {
+fn swap_out_noise<B: Blocks>(cache: &mut Cache<Heap, B>, numbers: core::ops::Range<PageNumber>) {
     for number in numbers {
         let placed = swap_out(cache, number, &Content { kind: 3, seed: number }.page());
         assert_eq!(placed, Placed::Incompressible);
@@ -536,6 +538,14 @@ fn a_store_full_of_copies_has_room() {
     assert_eq!(first.clean_pages(), 0);
 }
 
+/// Cleans the store, if it is time to.
+fn clean<B: Blocks>(cache: &mut Cache<Heap, B>) -> Cleaned {
+    let mut cleaned = Cleaned::default();
+    let outcome = cache.clean(&mut cleaned);
+    assert!(outcome == Err(SpillError::Nothing) || cleaned.pages > 0, "{outcome:?}");
+    cleaned
+}
+
 /// Pages that come and go at random leave holes in every cluster: the store does not grow for them.
 #[test]
 fn a_store_with_holes_is_used_again() {
@@ -557,7 +567,7 @@ fn a_store_with_holes_is_used_again() {
         let written = cache.take_outgoing();
         end_bytes = written.end_bytes;
         if written.writes > 0 {
-            cleaned_pages += cache.clean().map_or(0, |cleaned| cleaned.pages);
+            cleaned_pages += clean(&mut cache).pages;
         }
     }
     // About half of the pages are out.
@@ -596,12 +606,49 @@ fn a_full_store_with_holes_takes_more() {
             if cache.payload_bytes() <= MIB / 2 {
                 break;
             }
-            restored += cache.clean().map_or(0, |cleaned| cleaned.pages);
+            restored += clean(&mut cache).pages;
             let _ = cache.spill();
         }
         assert!(cache.payload_bytes() <= MIB / 2, "step {step}: nothing leaves");
     }
     assert!(restored > 0, "the store was never full");
+}
+
+/// A store that may fail to read from some moment on.
+#[derive(Default)]
+struct Unreadable {
+    memory: Memory,
+    fails: Cell<bool>,
+}
+
+impl Blocks for Unreadable {
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
+        self.memory.write_at(offset_bytes, data)
+    }
+    fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
+        if self.fails.get() { Err(Errno(5)) } else { self.memory.read_at(offset_bytes, data) }
+    }
+    fn punch(&self, offset_bytes: u64, bytes: u64) {
+        self.memory.punch(offset_bytes, bytes);
+    }
+}
+
+/// Where nothing can be gathered or taken back, what was read for it counts all the same.
+#[test]
+fn reads_in_vain_are_counted() {
+    for count in [4, 400] {
+        let store = Store { blocks: Unreadable::default(), clusters: clusters(count) };
+        let design = model::design(DesignId::Default, CodecId::Copy);
+        let mut cache = Cache::new(Heap, &design, 4 * MIB, Some(store)).expect("heap");
+        swap_out_noise(&mut cache, 0..500);
+        assert_eq!(cache.take_outgoing().refused.is_some(), count == 4);
+        (0..500).filter(|page| page % 4 > 0).for_each(|page| cache.forget(page));
+        cache.store_blocks().expect("there is one").fails.set(true);
+        let mut cleaned = Cleaned::default();
+        assert_eq!(cache.clean(&mut cleaned), Err(SpillError::Nothing));
+        let Cleaned { pages, reads, read_bytes } = cleaned;
+        assert!(pages == 0 && reads > 0 && read_bytes >= 4096 * reads as usize, "{cleaned:?}");
+    }
 }
 
 std::thread_local! {

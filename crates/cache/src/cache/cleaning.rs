@@ -46,7 +46,7 @@ const FULL_PAUSE_MAX: u32 = 4096;
 /// At most this part of what is held is found with one walk.
 const FOUND_PART: usize = 8;
 
-/// What one cleaning moved.
+/// What one cleaning moved, and read for it whether something was moved or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Pages whose records were gathered or taken back.
@@ -118,12 +118,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     }
 
     /// Gathers what is alive in the emptiest clusters into one, if the store would have to grow
-    /// although much of it is dead; or takes it back into the pool, if the store is full. Nothing is lost or moved where it fails.
+    /// although much of it is dead; or takes it back into the pool, if the store is full. Nothing is lost where it fails.
     ///
     /// # Errors
-    /// [`SpillError::Nothing`] when there is no need or nothing to gather; else as
+    /// [`SpillError::Nothing`] when there is no need or nothing to gather, and nothing was moved; else as
     /// [`Cache::spill`].
-    pub fn clean(&mut self) -> Result<Cleaned, SpillError> {
+    pub fn clean(&mut self, cleaned: &mut Cleaned) -> Result<(), SpillError> {
         if !self.should_clean() {
             return Err(SpillError::Nothing);
         }
@@ -141,7 +141,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             return Err(SpillError::Nothing);
         }
         // What was found is moved at once: much of it is dead when the store has to grow again.
-        let mut outcome = self.move_found(batch);
+        let mut outcome = self.move_found(batch, cleaned);
         if outcome == Err(SpillError::Nothing) {
             let grows_store = |batch: Batch| batch.start_bytes() >= self.writer.end_bytes();
             if batch.is_some_and(|batch| !grows_store(batch)) {
@@ -152,7 +152,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 Some(_) => self.find_emptiest(GATHERED_CLASSES, 2),
                 None => self.find_emptiest(RESTORED_CLASSES, 1),
             }
-            outcome = self.move_found(batch);
+            outcome = self.move_found(batch, cleaned);
         }
         if outcome == Err(SpillError::Nothing) {
             self.waiting.begin_pause(batch.is_none());
@@ -162,14 +162,19 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         outcome
     }
 
-    /// Gathers what was found into the open batch, or takes it back where there is none.
-    fn move_found(&mut self, batch: Option<Batch>) -> Result<Cleaned, SpillError> {
+    /// Gathers what was found into the open batch, or takes it back where there is none. What that
+    /// reads is counted in `cleaned` however it ends.
+    fn move_found(
+        &mut self,
+        batch: Option<Batch>,
+        cleaned: &mut Cleaned,
+    ) -> Result<(), SpillError> {
         let mut outcome = Err(SpillError::Nothing);
         // Each turn passes over one record at least; all of a cluster's may be dead by now.
         while outcome == Err(SpillError::Nothing) && self.waiting.next < self.waiting.end {
             outcome = match batch {
-                Some(_) => self.gather_alive(),
-                None => self.restore(),
+                Some(_) => self.gather_alive(cleaned),
+                None => self.restore(cleaned),
             };
         }
         if self.waiting.next == self.waiting.end && self.waiting.end > 0 {
@@ -266,11 +271,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     }
 
     /// Moves what was found, as much as fits the open batch.
-    fn gather_alive(&mut self) -> Result<Cleaned, SpillError> {
+    fn gather_alive(&mut self, cleaned: &mut Cleaned) -> Result<(), SpillError> {
         // SAFETY: the buffer is this cache's alone.
         let read_buffer = unsafe { bytes_mut(&self.blocks, READ_BYTES) };
         let found = self.found();
-        let mut cleaned = Cleaned::default();
+        let before = cleaned.pages;
         loop {
             let mut run = [Found { place: Place::from_raw(0), page: 0 }; RUN_MAX];
             let room_bytes = CLUSTER_BYTES - self.writer.open_bytes();
@@ -298,21 +303,21 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             cleaned.pages += count;
             moved[..count].iter().for_each(|&(page, place)| self.move_record(page, place));
         }
-        if cleaned.pages == 0 {
+        if cleaned.pages == before {
             return Err(SpillError::Nothing);
         }
         if self.waiting.next < self.waiting.end {
             self.finish_batch()?;
         }
-        Ok(cleaned)
+        Ok(())
     }
 
     /// Takes what is alive in one cluster back into the pool.
-    fn restore(&mut self) -> Result<Cleaned, SpillError> {
+    fn restore(&mut self, cleaned: &mut Cleaned) -> Result<(), SpillError> {
         // SAFETY: the buffer is this cache's alone.
         let read_buffer = unsafe { bytes_mut(&self.blocks, READ_BYTES) };
         let found = self.found();
-        let mut cleaned = Cleaned::default();
+        let before = cleaned.pages;
         let mut cluster = None;
         let mut has_room = true;
         while has_room {
@@ -357,11 +362,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             // Of none of the others there is anything to be had either.
             self.waiting.next = self.waiting.end;
         }
-        if cleaned.pages == 0 {
+        if cleaned.pages == before {
             return Err(SpillError::Nothing);
         }
         self.has_room_again();
-        Ok(cleaned)
+        Ok(())
     }
 
     /// The store is not full any more, and nobody needs to be told that it was.

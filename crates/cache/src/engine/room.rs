@@ -5,7 +5,7 @@ use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, CLUSTER_BYTES};
 
 use super::Engine;
-use crate::cache::{Cache, Outgoing, SpillError};
+use crate::cache::{Cache, Cleaned, Outgoing, SpillError};
 use crate::coder::Coder;
 
 /// Pages of the pool among which one in the sample is sought.
@@ -212,10 +212,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// Makes room in the store; gives whether it did. A failed write pauses spilling with the same
     /// error, which the caller is thus told.
     fn clean(&mut self, written: &mut Written) -> bool {
-        let Ok(cleaned) = self.cache.clean() else { return false };
+        let mut cleaned = Cleaned::default();
+        let outcome = self.cache.clean(&mut cleaned);
         written.reads += cleaned.reads;
         written.read_bytes += cleaned.read_bytes;
-        true
+        outcome.is_ok()
     }
 
     /// Notes that a spill took `ticks`.

@@ -18,8 +18,8 @@ use std::vec::Vec;
 use std::{ptr, vec};
 
 use zpager_cache::{
-    Cache, Codecs, Content as Made, Entry, PageNumber, Placed, Reads, Seen, SpillError, State,
-    Store,
+    Cache, Cleaned, Codecs, Content as Made, Entry, PageNumber, Placed, Reads, Seen, SpillError,
+    State, Store,
 };
 use zpager_codec::{CodecId, PAGE_BYTES, Page, decompress, scratch_bytes};
 use zpager_policy::{Choice, DENSE_CODEC, Design, DesignId, Settings, StoreCodec, StoreLayout};
@@ -736,8 +736,9 @@ impl<'m> Process<'m> {
     /// What is alive in the store is gathered or taken back: nothing else moves.
     fn clean(&mut self) {
         let before = self.entries();
-        match self.cache.clean() {
-            Ok(cleaned) => {
+        let mut cleaned = Cleaned::default();
+        match self.cache.clean(&mut cleaned) {
+            Ok(()) => {
                 let moved = before.iter().zip(self.entries()).filter(|(before, after)| {
                     let is_moved = before.state() != after.state();
                     assert!(!is_moved || matches!(before.state(), State::Spilled { .. }));
