@@ -277,7 +277,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             },
             around_state: Around::NEW,
             around_bytes: rules.around_bytes(pool_bytes_max),
-            held: Held::new(source.reserve(held_bytes)?, seal),
+            held: Held::new(source.reserve(held_bytes)?, design.layout, seal),
             found: source.reserve(Waiting::BYTES)?,
             waiting: Waiting::default(),
             pause: Pause::NONE,

@@ -6,11 +6,15 @@
 //! records are noted for others to see, too, after they were counted in the store
 //! and before they are not any more ([`References`]).
 //!
+//! Where each record has blocks of its own it takes all of them. What lies idle at the end of a block that
+//! several share is not counted, as it is not noted who they are.
+//!
 //! One 32-bit word a cluster: its records (15 bits), the 8-byte grains that they
 //! take (16 bits), and a mark for whoever goes through them.
 
+use zpager_policy::StoreLayout;
 use zpager_pool::Space;
-use zpager_store::{CLUSTER_BYTES, Place, References, Seal};
+use zpager_store::{BLOCK_BYTES, CLUSTER_BYTES, Place, References, Seal};
 
 const GRAIN_BYTES: usize = 8;
 const GRAINS: u32 = (1 << 16) - 1;
@@ -18,6 +22,8 @@ const RECORD: u32 = 1 << 16;
 const RECORDS: u32 = (1 << 31) - RECORD;
 const MARK: u32 = 1 << 31;
 const PAGE_BYTES: usize = 4096;
+
+const _: () = assert!(CLUSTER_BYTES / GRAIN_BYTES <= GRAINS as usize);
 
 /// The words of all clusters, and their sums.
 pub(crate) struct Held<S> {
@@ -30,6 +36,7 @@ pub(crate) struct Held<S> {
     inherited: usize,
     bytes: u64,
     noted: References<'static>,
+    layout: StoreLayout,
     seal: Seal<'static>,
 }
 
@@ -41,8 +48,8 @@ impl Held<()> {
 }
 
 impl<S: Space> Held<S> {
-    /// Nothing held, in `space`, which has room for all clusters, of records with this seal.
-    pub(crate) fn new(space: S, seal: Seal<'static>) -> Self {
+    /// Nothing held, in `space`, which has room for all clusters, of records with this seal that lie so.
+    pub(crate) fn new(space: S, layout: StoreLayout, seal: Seal<'static>) -> Self {
         Held {
             space,
             end: 0,
@@ -51,6 +58,7 @@ impl<S: Space> Held<S> {
             inherited: 0,
             bytes: 0,
             noted: References::NONE,
+            layout,
             seal,
         }
     }
@@ -101,7 +109,20 @@ impl<S: Space> Held<S> {
 
     /// Bytes that a record takes.
     pub(crate) fn bytes_of(&self, place: Place) -> usize {
-        self.seal.record_bytes(place.len())
+        let bytes = self.seal.record_bytes(place.len());
+        match self.layout {
+            StoreLayout::Padded => bytes.next_multiple_of(BLOCK_BYTES),
+            StoreLayout::Packed | StoreLayout::Plain | StoreLayout::Blocks => bytes,
+        }
+    }
+
+    /// The most that one takes, with what may lie idle behind it.
+    pub(crate) fn bytes_max(&self) -> usize {
+        let bytes = self.seal.record_bytes(PAGE_BYTES);
+        match self.layout {
+            StoreLayout::Padded | StoreLayout::Blocks => bytes.next_multiple_of(BLOCK_BYTES),
+            StoreLayout::Packed | StoreLayout::Plain => bytes,
+        }
     }
 
     /// One record more.

@@ -13,7 +13,7 @@ use zpager_cache::{
     Cache, Cleaned, Entry, PageNumber, Placed, Reads, Seen, SpillError, State, Store,
 };
 use zpager_codec::{CodecId, Page};
-use zpager_policy::{DesignId, StoreCodec};
+use zpager_policy::{DesignId, StoreCodec, StoreLayout};
 use zpager_pool::Heap;
 use zpager_seed::random;
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters, Errno, Faulting, Memory};
@@ -612,6 +612,35 @@ fn a_full_store_with_holes_takes_more() {
         assert!(cache.payload_bytes() <= MIB / 2, "step {step}: nothing leaves");
     }
     assert!(restored > 0, "the store was never full");
+}
+
+/// Of a store in which each cluster lacks less than a page nothing is left, however its records lie. Nothing
+/// is read from it to make room, unless records share blocks of which it is not known how full they are.
+#[test]
+fn a_store_that_is_full_is_not_helped() {
+    const CLUSTERS: usize = 6;
+    for (id, kind) in DesignId::ALL.into_iter().flat_map(|id| [(id, 3), (id, 5), (id, 7)]) {
+        let store = Store { blocks: Memory::default(), clusters: clusters(CLUSTERS) };
+        let design = model::design(id, CodecId::Lz4);
+        let mut cache = Cache::new(Heap, &design, 8 * MIB, Some(store)).expect("heap");
+        assert_eq!(cache.store_left_bytes(), (CLUSTERS * CLUSTER_BYTES) as u64);
+        let mut number = 0;
+        let (mut spilled, mut left_bytes) = (Ok(0), u64::MAX);
+        while spilled != Err(SpillError::Full) {
+            assert!(cache.store_left_bytes() <= left_bytes, "{id:?}, kind {kind}");
+            left_bytes = cache.store_left_bytes();
+            swap_out(&mut cache, number, &Content { kind, seed: 7 }.page());
+            number += 1;
+            if cache.payload_bytes() > MIB {
+                spilled = cache.spill();
+            }
+        }
+        let left_bytes = cache.store_left_bytes();
+        assert!(left_bytes < (CLUSTERS * 4200) as u64, "{id:?}, kind {kind}: {left_bytes}");
+        let cleaned = clean(&mut cache);
+        let is_known = design.layout != StoreLayout::Blocks;
+        assert!(!is_known || cleaned == Cleaned::default(), "{id:?}, kind {kind}: {cleaned:?}");
+    }
 }
 
 /// A store that may fail to read from some moment on.

@@ -13,8 +13,9 @@
 //! Bad case: a full cache, in which the place of the old bytes is not had for the new ones.
 
 use zpager_codec::{CodecId, PAGE_BYTES};
+use zpager_policy::StoreLayout;
 use zpager_pool::{Pool, SpaceSource};
-use zpager_store::Blocks;
+use zpager_store::{Blocks, CLUSTER_BYTES};
 
 use super::reading::lost;
 use super::{Cache, Lost, Placed, Reads, in_pool, outputs};
@@ -127,6 +128,25 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// What the records of pages take that are in the store, or on their way there.
     pub fn spilled_bytes(&self) -> u64 {
         self.held.all_bytes()
+    }
+
+    /// The most that a page takes there.
+    pub fn record_bytes_max(&self) -> usize {
+        self.held.bytes_max()
+    }
+
+    /// What is left of the store for this cache, which is the only one; 0 where there is none. Where records
+    /// share blocks it is what no cluster was claimed for, and what pages may yet look to fit.
+    pub fn store_left_bytes(&self) -> u64 {
+        let clusters = self.store.as_ref().map_or(0, |store| store.clusters.total_clusters());
+        let left_bytes = ((clusters * CLUSTER_BYTES) as u64).saturating_sub(self.spilled_bytes());
+        if self.rules.layout != StoreLayout::Blocks {
+            return left_bytes;
+        }
+        let free_bytes = clusters.saturating_sub(self.held.clusters()) * CLUSTER_BYTES;
+        let records = self.rules.records_max(clusters).saturating_sub(self.held.all_records());
+        let most_bytes = records.saturating_mul(PAGE_BYTES);
+        left_bytes.min((free_bytes + self.writer.unfilled_bytes()).min(most_bytes) as u64)
     }
 
     /// Pages that are in the store, or on their way there.
