@@ -22,6 +22,7 @@
 
 mod ahead;
 mod early;
+mod search;
 mod share;
 
 use std::ops::Range;
@@ -43,6 +44,7 @@ use crate::shortage::{Room, Shortage};
 use crate::statistics::{Counters, Status};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BLOCKS, Worker};
+use search::Search;
 
 /// Of a pool all that it may hold.
 const ALL_PERCENT: usize = 100;
@@ -161,14 +163,13 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
     /// Has blocks leave until all fits, others being served in between. Why they do not otherwise, if
     /// that is known.
     fn make_fit(&self) -> Result<MutexGuard<'_, Shared<M, B>>, Option<Refused>> {
+        let mut search = Search::NEW;
         for _ in 0..SPILLS_MAX {
             let mut shared = self.lock();
             if shared.fits(RESERVE_BYTES) {
                 return Ok(shared);
             }
-            if let Err(refused) = shared.spill()
-                && !shared.take_back()
-            {
+            if let Err(refused) = shared.spill_for(&mut search) {
                 return Err(Some(refused));
             }
         }
@@ -589,23 +590,27 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         worker.add_pause(pause);
     }
 
-    /// Has the oldest blocks leave for the store until it does.
+    /// Has the oldest blocks leave for the store until it does, or nothing is gained by that.
     fn make_room(&mut self, reserve_bytes: usize) -> Result<(), Refused> {
         if self.is_exhausted() {
             // Nothing else needs the room, and where nothing can leave the kernel is asked for more.
             let _ = self.spill();
         }
+        let mut search = Search::NEW;
         for _ in 0..SPILLS_MAX {
             if self.fits(reserve_bytes) {
                 return Ok(());
             }
-            if let Err(refused) = self.spill()
-                && !self.take_back()
-            {
-                return Err(refused);
-            }
+            self.spill_for(&mut search)?;
         }
         Err(Refused::NoSpace)
+    }
+
+    /// One round of a search for room; why there is to be no other.
+    fn spill_for(&mut self, search: &mut Search) -> Result<(), Refused> {
+        let goes_on = search.goes_on(self.engine.cache.payload_bytes());
+        let spilled = if goes_on { self.spill() } else { Err(Refused::NoSpace) };
+        spilled.or_else(|refused| if self.take_back() { Ok(()) } else { Err(refused) })
     }
 
     /// Has the oldest blocks leave before others need their room, as long as nobody waits for that.
