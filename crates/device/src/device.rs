@@ -548,6 +548,15 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         cache.payload_bytes() as u64 + cache.spilled_bytes()
     }
 
+    /// The most that all of them take, where none shrinks.
+    fn taken_bytes_max(&self) -> u64 {
+        let block_bytes = match self.store_bytes {
+            0 => PAGE_BYTES,
+            _ => self.engine.cache.record_bytes_max(),
+        };
+        self.size_bytes / BLOCK_BYTES * block_bytes as u64
+    }
+
     fn holding(&self) -> Holding {
         let cache = &self.engine.cache;
         Holding {
@@ -555,7 +564,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             pool_bytes_max: self.pool_bytes_max() as u64,
             pooled_blocks: cache.pooled_pages() as u64,
             spilled_blocks: cache.spilled_pages() as u64,
-            may_spill: cache.spilled_bytes() < self.store_bytes - self.store_bytes / SCARCE_PART,
+            may_spill: cache.store_left_bytes() > self.store_bytes / SCARCE_PART,
         }
     }
 
@@ -569,11 +578,10 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
 
     fn room(&self) -> Room {
         let memory_bytes = self.memory_bytes.saturating_sub(self.claimed_bytes(RESERVE_BYTES));
-        let store_bytes = self.store_bytes.saturating_sub(self.engine.cache.spilled_bytes());
         Room {
             whole_bytes: self.memory_bytes + self.store_bytes,
-            left_bytes: memory_bytes + store_bytes,
-            wanted_bytes: self.size_bytes.saturating_sub(self.taken_bytes()),
+            left_bytes: memory_bytes + self.engine.cache.store_left_bytes(),
+            wanted_bytes: self.taken_bytes_max().saturating_sub(self.taken_bytes()),
         }
     }
 

@@ -300,6 +300,45 @@ fn what_runs_short_is_slowed_before_anything_is_refused() {
     }
 }
 
+/// Whatever the design, and however many bytes of a block are noise: it runs short before it is full, and
+/// what is refused then hardly has the store be read and written, as there is nothing to be had.
+#[test]
+fn what_is_full_says_so_before_and_refuses_at_once() {
+    const REFUSED: u64 = 40;
+    let kinds = [[1800, 1800], [3000, 1300], [4096, 4096]];
+    for (id, noise) in DesignId::ALL.into_iter().flat_map(|id| kinds.map(|noise| (id, noise))) {
+        let mut pair = Pair::new(id, 64 * MIB, &Behind::Good(6 * MIB));
+        let (mut random, mut at) = (random(1999), 0);
+        let mut write = |pair: &mut Pair| {
+            let mut block = [0x55; BLOCK_BYTES as usize];
+            block[..noise[(at / BLOCK_BYTES % 2) as usize]].fill_with(|| random.u8(..));
+            pair.write(at, &block);
+            at += BLOCK_BYTES;
+        };
+        while pair.refused == 0 {
+            let was_short = pair.device.status().is_short;
+            write(&mut pair);
+            assert!(
+                pair.refused == 0 || was_short,
+                "{id:?}, {noise:?}: {:?}",
+                pair.device.status()
+            );
+        }
+        let before = pair.device.status();
+        assert!(before.free_bytes < MIB / 2, "{id:?}, {noise:?}: {before:?}");
+        (0..REFUSED).for_each(|_| write(&mut pair));
+        let after = pair.device.status();
+        assert!(pair.refused > REFUSED / 2, "{} refused by {id:?}, {noise:?}", pair.refused);
+        let [reads, writes] = [
+            after.counters.store_reads - before.counters.store_reads,
+            after.counters.store_writes - before.counters.store_writes,
+        ];
+        println!("{id:?}, {noise:?}: {reads} reads, {writes} writes");
+        assert!(reads.max(writes) <= 4 * REFUSED, "{id:?}, {noise:?}: {reads}, {writes}");
+        assert_eq!(pair.device.shortages(), 1);
+    }
+}
+
 #[test]
 fn a_device_that_fits_whatever_comes_is_never_slowed() {
     let mut pair = Pair::new(DesignId::Default, 6 * MIB, &Behind::Nothing);
