@@ -26,6 +26,7 @@ mod search;
 mod share;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use zpager_cache::{
@@ -94,6 +95,8 @@ pub struct Device<M: SpaceSource, B> {
     shared: Mutex<Shared<M, B>>,
     /// Told when the pool keeps too little or too much ahead.
     uneven: Condvar,
+    /// How often space began to run short: who lets clients in asks, and waits for nobody.
+    shortages: AtomicU64,
 }
 
 /// What is under the lock.
@@ -157,6 +160,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             coding: Coding::new(&design),
             shared: Mutex::new(shared),
             uneven: Condvar::new(),
+            shortages: AtomicU64::new(0),
         })
     }
 
@@ -195,6 +199,13 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         if shared.is_uneven() || shared.is_share_due() {
             self.uneven.notify_one();
         }
+    }
+
+    /// Sees whether space runs short.
+    fn watch(&self, shared: &mut Shared<M, B>) {
+        let room = shared.room();
+        shared.shortage.look(room);
+        self.shortages.store(shared.shortage.times, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared<M, B>> {
@@ -301,7 +312,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         shared.note(&departed);
         shared.write_ahead();
         shared.give_up();
-        shared.watch();
+        self.watch(&mut shared);
         shared.density.coded(count, worker.take_tried());
         shared.look_at_density();
         worker.choose(shared.density.choice());
@@ -326,7 +337,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         }
         let mut shared = self.lock();
         shared.counters.trims += 1;
-        shared.watch();
+        self.watch(&mut shared);
         shared.look_at_density();
         self.even(&shared);
         Ok(())
@@ -383,7 +394,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
                     shared.engine.cache.touch_buffers();
                 }
                 shared.give_up();
-                shared.watch();
+                self.watch(&mut shared);
             }
             Err(refused) => {
                 let mut shared = self.lock();
@@ -405,7 +416,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
     }
 
     fn shortages(&self) -> u64 {
-        self.lock().shortage.times
+        self.shortages.load(Ordering::Relaxed)
     }
 
     fn status(&self) -> Status {
@@ -583,12 +594,6 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             left_bytes: memory_bytes + self.engine.cache.store_left_bytes(),
             wanted_bytes: self.taken_bytes_max().saturating_sub(self.taken_bytes()),
         }
-    }
-
-    /// Sees whether space runs short.
-    fn watch(&mut self) {
-        let room = self.room();
-        self.shortage.look(room);
     }
 
     /// Has the answer to a piece that took room wait, if space runs short.
@@ -798,5 +803,30 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         worker.page_mut(at).0[part.clone()].copy_from_slice(&changed.0[part]);
         worker.encode(at);
         self.put(worker, at, block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zpager_policy::DesignId;
+    use zpager_store::Memory;
+
+    use crate::space::Arena;
+
+    #[test]
+    fn who_asks_for_shortages_waits_for_nobody() {
+        let setup = Setup {
+            size_bytes: 64 << 20,
+            memory_bytes: MEMORY_BYTES_MIN,
+            memory_bytes_max: MEMORY_BYTES_MIN,
+            ahead_bytes: None,
+            settings: Settings::of(DesignId::Default),
+        };
+        let device = Device::<_, Memory>::new(Arena, &setup, None).expect("address space");
+        let mut shared = device.lock();
+        shared.memory_bytes = shared.claimed_bytes(RESERVE_BYTES);
+        device.watch(&mut shared);
+        assert_eq!(device.shortages(), 1);
     }
 }
