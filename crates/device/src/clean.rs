@@ -11,11 +11,12 @@
 //! a flush is answered once the disk says that all of it is there. A copy is what the disk had after
 //! the last write to the block, or there is none: it is gone before the write begins, and comes back
 //! only if no other write went on beside it ([`Writers`]). Where the disk fails to write there is none.
-//! Where it fails to flush none is left at all, as nobody knows what it has.
+//! Where it fails to flush none is left at all, as nobody knows what it has. The disk says so once,
+//! whoever asks, so every connection is told when it flushes next: what it wrote may be what is lost.
 //!
-//! Lock order: `parts`, then `shared`. The disk is read and written, and bytes are made of blocks and
-//! blocks of bytes, outside of `shared`; a change of parts of blocks has the disk to itself, as it is
-//! a read and a write.
+//! Lock order: `parts` or `flushing`, then `shared`. The disk is read, written and flushed, and bytes are
+//! made of blocks and blocks of bytes, outside of `shared`; a change of parts of blocks has the disk to
+//! itself, as it is a read and a write.
 //!
 //! Bad case: data that are read once; they are compressed for nothing until that is noticed, a few
 //! hundred blocks long. Writes of parts of blocks.
@@ -55,6 +56,8 @@ pub struct CleanCache<M: SpaceSource, D> {
     disk: D,
     /// Held by whoever writes whole blocks, and exclusively by whoever changes parts of some.
     parts: RwLock<()>,
+    /// Held by whoever flushes, so that a failure is known to all before another flush succeeds.
+    flushing: Mutex<()>,
     shared: Mutex<Shared<M>>,
 }
 
@@ -69,6 +72,8 @@ struct Shared<M: SpaceSource> {
     /// What each of them takes.
     connection_bytes: usize,
     counters: Counters,
+    /// How many flushes the disk has failed.
+    failed_flushes: u64,
 }
 
 /// Castro's switch, by what the design says of clean pages or else by castro's own figures.
@@ -93,6 +98,7 @@ impl<M: SpaceSource + Copy, D: Disk> CleanCache<M, D> {
             coding: Coding::new(&design),
             disk,
             parts: RwLock::new(()),
+            flushing: Mutex::new(()),
             shared: Mutex::new(Shared {
                 engine: engine(source, &design, setup, None)?,
                 switch: switch(&design, setup.memory_bytes as usize),
@@ -101,6 +107,7 @@ impl<M: SpaceSource + Copy, D: Disk> CleanCache<M, D> {
                 connections: 0,
                 connection_bytes: Worker::held_bytes(design.codec, None) + BUFFERS_BYTES,
                 counters: Counters::default(),
+                failed_flushes: 0,
             }),
         })
     }
@@ -220,7 +227,9 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
             shared.connections -= 1;
             return None;
         }
-        Some(Worker::new(self.coding, None))
+        let mut worker = Worker::new(self.coding, None);
+        worker.note_failed_flushes(shared.failed_flushes);
+        Some(worker)
     }
 
     fn disconnect(&self, worker: Worker) {
@@ -327,12 +336,19 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
         Ok(())
     }
 
-    fn flush(&self) -> Result<(), Refused> {
+    fn flush(&self, worker: &mut Worker) -> Result<(), Refused> {
         self.lock().counters.flushes += 1;
-        self.disk.sync().map_err(|_| {
-            self.lock().forget_all(self.size_bytes / BLOCK_BYTES);
-            Refused::Io
-        })
+        let _alone = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced = self.disk.sync();
+        let mut shared = self.lock();
+        if synced.is_err() {
+            shared.failed_flushes += 1;
+            shared.forget_all(self.size_bytes / BLOCK_BYTES);
+        }
+        match worker.note_failed_flushes(shared.failed_flushes) {
+            true => Ok(()),
+            false => Err(Refused::Io),
+        }
     }
 
     // What it holds is on the disk, and can go whenever room is needed.

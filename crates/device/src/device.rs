@@ -355,7 +355,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
     }
 
     // What was acknowledged is there, as long as the server lives.
-    fn flush(&self) -> Result<(), Refused> {
+    fn flush(&self, _: &mut Worker) -> Result<(), Refused> {
         self.lock().counters.flushes += 1;
         Ok(())
     }

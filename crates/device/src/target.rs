@@ -98,8 +98,9 @@ pub trait Target {
     /// Has all that was acknowledged be where it stays.
     ///
     /// # Errors
-    /// [`Refused::Io`]; some of it may not be there.
-    fn flush(&self) -> Result<(), Refused>;
+    /// [`Refused::Io`]; some of it may not be there. That another worker's flush failed is told to each,
+    /// once.
+    fn flush(&self, worker: &mut Worker) -> Result<(), Refused>;
 
     /// Takes the RAM that was granted, or so much of it as is to be taken ahead, and does not give it
     /// back before less is granted, so that a kernel that swaps to it need have none for what it writes.

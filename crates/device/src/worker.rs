@@ -29,6 +29,8 @@ pub struct Worker {
     seen: [Seen; PIECE_BLOCKS],
     /// How long the answer to what was written is to wait.
     pause: Duration,
+    /// Of how many flushes that failed it was told, or they had failed before it came.
+    failed_flushes: u64,
 }
 
 impl Worker {
@@ -42,6 +44,7 @@ impl Worker {
             coded: pages(),
             seen: [Seen::Absent; PIECE_BLOCKS],
             pause: Duration::ZERO,
+            failed_flushes: 0,
         }
     }
 
@@ -77,6 +80,11 @@ impl Worker {
     /// Has it wait longer.
     pub(crate) fn add_pause(&mut self, pause: Duration) {
         self.pause += pause;
+    }
+
+    /// Notes that it knows of so many flushes that failed; whether it knew before.
+    pub(crate) fn note_failed_flushes(&mut self, failed_flushes: u64) -> bool {
+        std::mem::replace(&mut self.failed_flushes, failed_flushes) == failed_flushes
     }
 
     /// How many bytes from `offset_bytes` on, at most `bytes`, are moved in one go.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use zpager_device::{Arena, CleanCache, Disk, Refused, Setup, Target, Worker};
 use zpager_policy::{DesignId, Settings};
@@ -59,6 +59,9 @@ struct Volatile {
     /// Calls take turns at random, for as long as clients work at the same time.
     is_shared: bool,
     turns: AtomicU64,
+    /// So many of the next syncs fail.
+    syncs_that_fail: AtomicU64,
+    is_syncing: AtomicBool,
 }
 
 struct State {
@@ -74,8 +77,14 @@ impl Volatile {
         let content = Random::with_seed(seed(2003)).data(size_bytes);
         let random = Random::with_seed(seed(2003) ^ 77);
         let state = State { now: content.clone(), durable: content, random };
-        let (is_shared, turns) = (false, AtomicU64::new(1));
-        Volatile { state: Mutex::new(state), faults, is_shared, turns }
+        Volatile {
+            state: Mutex::new(state),
+            faults,
+            is_shared: false,
+            turns: AtomicU64::new(1),
+            syncs_that_fail: AtomicU64::new(0),
+            is_syncing: AtomicBool::new(false),
+        }
     }
 
     fn fails(&self, one_in: u64) -> bool {
@@ -156,16 +165,23 @@ impl Disk for Volatile {
 
     /// One that fails has lost some of what was written since the last one, for everybody.
     fn sync(&self) -> Result<(), Errno> {
-        if self.fails(self.faults.syncs_one_in) {
+        assert!(!self.is_syncing.swap(true, Ordering::Relaxed), "two at once");
+        let fail_one = |left: u64| left.checked_sub(1);
+        let must_fail =
+            self.syncs_that_fail.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fail_one);
+        let is_failing = must_fail.is_ok() || self.fails(self.faults.syncs_one_in);
+        if is_failing {
             let left = self.lose_power();
             let state = &mut *self.state.lock().expect("alive");
             state.now.clone_from(&left);
             state.durable = left;
-            return Err(EIO);
+        } else {
+            let state = &mut *self.state.lock().expect("alive");
+            state.durable.clone_from(&state.now);
         }
-        let state = &mut *self.state.lock().expect("alive");
-        state.durable.clone_from(&state.now);
-        Ok(())
+        self.pass();
+        self.is_syncing.store(false, Ordering::Relaxed);
+        if is_failing { Err(EIO) } else { Ok(()) }
     }
 }
 
@@ -249,7 +265,7 @@ fn step(cache: &Small, worker: &mut Worker, random: &mut Random, tally: &mut Tal
             zeroed
         }
         _ => {
-            let flushed = cache.flush();
+            let flushed = cache.flush(worker);
             if flushed.is_ok() {
                 tally.flushed += 1;
                 let state = cache.disk().state.lock().expect("alive");
@@ -321,7 +337,7 @@ fn what_was_flushed_outlives_a_loss_of_power() {
         let mut since: Vec<(usize, Vec<u8>)> = Vec::new();
         for _ in 0..1 + random.u64(..200) {
             if random.u64(..20) == 0 {
-                cache.flush().expect("flushed");
+                cache.flush(&mut worker).expect("flushed");
                 for (at, data) in since.drain(..) {
                     flushed[at..at + data.len()].copy_from_slice(&data);
                 }
@@ -346,6 +362,58 @@ fn what_was_flushed_outlives_a_loss_of_power() {
             assert!(is_flushed || since.iter().any(is_it), "block {number} of turn {turn}");
         }
     }
+}
+
+/// A flush that fails may have lost what any client has written: each is told by its own next one, once.
+#[test]
+fn a_flush_that_fails_is_told_to_every_client() {
+    let cache = cache(DesignId::Default, Volatile::new(MIB, Faults::default()), MIB);
+    let mut workers: Vec<Worker> = (0..3).map(|_| cache.connect().expect("room")).collect();
+    for (at, worker) in (0..).map(|block| block * BLOCK_BYTES as u64).zip(&mut workers) {
+        worker.slot(at, BLOCK_BYTES).fill(7);
+        cache.write(worker, at, BLOCK_BYTES).expect("written");
+    }
+    cache.disk().syncs_that_fail.store(1, Ordering::Relaxed);
+    for expected in [Err(Refused::Io), Ok(()), Ok(())] {
+        for worker in &mut workers {
+            assert_eq!(cache.flush(worker), expected);
+        }
+        // What comes later has lost nothing.
+        let mut late = cache.connect().expect("room");
+        assert_eq!(cache.flush(&mut late), Ok(()));
+        cache.disconnect(late);
+    }
+    let status = cache.status();
+    assert_eq!((status.counters.flushes, status.counters.store_errors), (12, 1));
+}
+
+/// Whatever a client has written since it was told of a failure is there once a flush succeeds, however
+/// those of others end in between.
+#[test]
+fn clients_that_flush_at_the_same_time_lose_nothing_untold() {
+    const SIZE_BYTES: u64 = 2 * MIB;
+    let faults = Faults { syncs_one_in: 3, ..Faults::default() };
+    let mut disk = Volatile::new(SIZE_BYTES, faults);
+    disk.is_shared = true;
+    let cache = cache(DesignId::Default, disk, SIZE_BYTES);
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut worker = cache.connect().expect("room");
+                for turn in 0..60 {
+                    let at = (client * 60 + turn) * BLOCK_BYTES;
+                    worker.slot(at as u64, BLOCK_BYTES).fill(turn as u8 + 1);
+                    cache.write(&mut worker, at as u64, BLOCK_BYTES).expect("written");
+                    if cache.flush(&mut worker).is_ok() {
+                        let there = cache.disk().now(at..at + BLOCK_BYTES);
+                        assert!(there == [turn as u8 + 1; BLOCK_BYTES], "lost, and nobody said so");
+                    }
+                }
+            });
+        }
+    });
+    assert!(cache.status().counters.store_errors > 0);
 }
 
 /// Several clients at the same blocks: once all is quiet every block is read as the disk has it, and

@@ -1,14 +1,15 @@
 //! Sessions of the protocol, byte by byte: what a client sends and what it is answered.
 
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use zpager_device::nbd::{Command, Ended, Export, REQUEST_BYTES, Request, Socket, serve_client};
-use zpager_device::{Device, Setup, Target, Worker};
+use zpager_device::{CleanCache, Device, Disk, Setup, Target, Worker};
 use zpager_policy::{DesignId, Settings};
 use zpager_pool::Heap;
 use zpager_seed::random;
-use zpager_store::Memory;
+use zpager_store::{Errno, Memory};
 
 const SIZE_BYTES: u64 = 1 << 20;
 const MAGIC_OPTION: &[u8] = b"IHAVEOPT";
@@ -79,8 +80,8 @@ fn talk(client_flags: u32, sent: &[&[u8]]) -> (Ended, Vec<u8>) {
     talk_to(&device, &mut worker, client_flags, sent)
 }
 
-fn talk_to(
-    device: &Small,
+fn talk_to<T: Target>(
+    device: &T,
     worker: &mut Worker,
     client_flags: u32,
     sent: &[&[u8]],
@@ -273,6 +274,63 @@ fn what_nobody_understands_ends_the_connection() {
     }
     let many: Vec<u8> = (0..100).flat_map(|_| option(3, &[])).collect();
     assert_eq!(talk(3, &[&many]).0, Ended::Broken);
+}
+
+/// A disk of zeros, of which the next flush may fail.
+#[derive(Default)]
+struct Zeros {
+    fails: AtomicBool,
+}
+
+impl Disk for Zeros {
+    fn read_at(&self, _: u64, data: &mut [u8]) -> Result<(), Errno> {
+        data.fill(0);
+        Ok(())
+    }
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn zero(&self, _: u64, _: u64, _: bool) -> Result<bool, Errno> {
+        Ok(true)
+    }
+    fn sync(&self) -> Result<(), Errno> {
+        if self.fails.swap(false, Ordering::Relaxed) { Err(Errno(5)) } else { Ok(()) }
+    }
+}
+
+/// Writes that are to be there for good are told of another connection's flush that failed as flushes are.
+#[test]
+fn a_flush_that_fails_is_told_to_those_who_write_for_good() {
+    const FUA: u16 = 1;
+    let settings = Settings::of(DesignId::Default);
+    let (memory_bytes, memory_bytes_max) = (8 << 20, 8 << 20);
+    let ahead_bytes = None;
+    let setup =
+        Setup { size_bytes: SIZE_BYTES, memory_bytes, memory_bytes_max, ahead_bytes, settings };
+    let cache = CleanCache::new(Heap, &setup, Zeros::default()).expect("heap");
+    let [mut one, mut other] = [0; 2].map(|_| cache.connect().expect("room"));
+    let go = option(7, &info("", &[]));
+    let flush = request(Command::Flush, 0, 0);
+    let last = |worker: &mut Worker, sent: &[&[u8]]| {
+        let (_, answered) = talk_to(&cache, worker, 3, sent);
+        answered[answered.len() - 16..].to_vec()
+    };
+    let zeroes = Request {
+        command: Command::WriteZeroes,
+        flags: FUA,
+        cookie: 0x1122,
+        offset_bytes: 0,
+        bytes: 4096,
+    };
+    let write = Request { command: Command::Write, ..zeroes };
+    cache.disk().fails.store(true, Ordering::Relaxed);
+    assert_eq!(last(&mut one, &[&go, &flush]), simple(5));
+    assert_eq!(last(&mut other, &[&go, &write.to_bytes(), &[1; 4096]]), simple(5));
+    assert_eq!(last(&mut other, &[&go, &zeroes.to_bytes()]), simple(0));
+    cache.disk().fails.store(true, Ordering::Relaxed);
+    assert_eq!(last(&mut other, &[&go, &write.to_bytes(), &[1; 4096]]), simple(5));
+    assert_eq!(last(&mut one, &[&go, &zeroes.to_bytes()]), simple(5));
+    assert_eq!(last(&mut one, &[&go, &flush]), simple(0));
 }
 
 /// Sessions with some bytes changed, from a seed: the server answers or ends, and never panics.

@@ -95,7 +95,10 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
             Command::Write => self.write(&request, checked)?,
             _ if checked.is_err() => self.answer(&request, checked)?,
             Command::Read => self.read(&request)?,
-            Command::Flush => self.end(&request, self.target.flush())?,
+            Command::Flush => {
+                let outcome = self.target.flush(self.worker);
+                self.end(&request, outcome)?;
+            }
             Command::Trim => {
                 let done = self.target.trim(request.offset_bytes, u64::from(request.bytes));
                 self.end(&request, done)?;
@@ -153,7 +156,7 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
             return self.end(request, outcome);
         }
         if request.is_fua()
-            && let Err(refused) = self.target.flush()
+            && let Err(refused) = self.target.flush(self.worker)
         {
             return self.answer(request, Err(refused.into()));
         }
@@ -165,7 +168,7 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
     /// Answers a request that changed something, once that is where the client wants it to be.
     fn end(&mut self, request: &Request, outcome: Result<(), Refused>) -> io::Result<()> {
         let outcome = match request.is_fua() {
-            true => outcome.and_then(|()| self.target.flush()),
+            true => outcome.and_then(|()| self.target.flush(self.worker)),
             false => outcome,
         };
         self.answer(request, outcome.map_err(ErrorNumber::from))

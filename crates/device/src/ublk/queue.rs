@@ -242,7 +242,7 @@ impl<'a> Queue<'a> {
                 self.file.read_exact_at(slot, data_at).map_err(|_| EIO)?;
                 target.write(worker, offset_bytes, bytes as usize).map(|()| bytes)
             }
-            OP_FLUSH => return target.flush().map(|()| 0).map_err(number),
+            OP_FLUSH => return target.flush(worker).map(|()| 0).map_err(number),
             OP_DISCARD => target.trim(offset_bytes, bytes).map(|()| 0),
             OP_WRITE_ZEROES => {
                 let may_free = !request.has(F_NOUNMAP);
@@ -251,7 +251,7 @@ impl<'a> Queue<'a> {
             _ => return Err(EOPNOTSUPP),
         };
         if request.has(F_FUA) && done.is_ok() {
-            target.flush().map_err(number)?;
+            target.flush(worker).map_err(number)?;
         }
         done.map_err(number)
     }
