@@ -1,11 +1,13 @@
 //! What `zpager run` promises on the command line: refusals, statuses, signals, statistics, summary.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zpager_tests::job::{finish, until, wait};
@@ -160,6 +162,56 @@ fn what_is_shown_may_be_cut_short() {
         assert!(message.starts_with("zpager: standard output: "), "zpager {line}: {message}");
         assert_eq!(message.lines().count(), 1, "zpager {line}: {message}");
     }
+}
+
+/// Neither zpager nor a program ends or waits because nobody reads what is told.
+#[test]
+fn nobody_has_to_read_what_is_told() {
+    let directory = places::scratch();
+    let victim = victims::build("field", &[]);
+    // What this one holds is warned of while it runs.
+    let over = format!("run --memory 16M --store .:size=2M -- {} 1 32 noise 1", victim.display());
+    let table = [
+        ("run --memory 16M -- false", 1),
+        (over.as_str(), 0),
+        ("run -- ./missing", 127),
+        ("walk", 125),
+        ("codecs --pages 0 file", 2),
+    ];
+    for (line, status) in table {
+        for stderr in [closed_pipe, full_device, || full_pipe(true), || full_pipe(false)] {
+            let (_reader, stderr) = stderr();
+            let mut command = Command::new(places::zpager());
+            command.args(line.split(' ')).current_dir(directory.path());
+            command.stdout(Stdio::null()).stderr(stderr);
+            let mut zpager = command.spawn().expect("zpager starts");
+            assert_eq!(wait(&mut zpager, PATIENCE), Some(Ending::Exited(status)), "zpager {line}");
+        }
+    }
+}
+
+/// What a test keeps, and what takes nothing that is written.
+type Unread = (Option<std::io::PipeReader>, Stdio);
+
+fn closed_pipe() -> Unread {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    (None, writer.into())
+}
+
+fn full_device() -> Unread {
+    let full = fs::File::options().write(true).open("/dev/full").expect("a full device");
+    (None, full.into())
+}
+
+fn full_pipe(blocks: bool) -> Unread {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    fcntl_setfl(&writer, OFlags::NONBLOCK).expect("its flags");
+    while writer.write(&[0]).is_ok() {}
+    if blocks {
+        fcntl_setfl(&writer, OFlags::empty()).expect("its flags");
+    }
+    (Some(reader), writer.into())
 }
 
 /// The shell's status, output and input are what they are without zpager.

@@ -47,7 +47,7 @@ impl Failure {
 
     /// Prints the line and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("zpager: {}", self.message);
+        crate::stderr::tell(&self.message);
         ExitCode::from(self.status)
     }
 }

@@ -3,6 +3,9 @@
 //! Every failure of zpager's own is one line, `zpager: what is wrong: what would
 //! be right`, and one of the exit statuses of [`failure`].
 
+// Whoever does not read what is told must not stop or end a program: see `stderr`.
+#![deny(clippy::print_stderr)]
+
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("zpager runs on Linux on x86-64");
 
@@ -16,6 +19,7 @@ mod run;
 mod shared;
 mod sim;
 mod size;
+mod stderr;
 mod trace;
 
 use std::io::{self, ErrorKind, Write};

@@ -62,7 +62,7 @@ fn take(configuration: &Configuration) -> Result<Sample, Failure> {
         Source::Program(words) => program::take(words, configuration.drawing)?,
     };
     for note in &sample.notes {
-        eprintln!("zpager: {note}");
+        crate::stderr::tell(note);
     }
     Ok(sample)
 }

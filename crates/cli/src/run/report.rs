@@ -16,6 +16,7 @@ use super::stats_file;
 use super::status::Exit;
 use crate::failure::{Failure, OrFail};
 use crate::size;
+use crate::stderr;
 
 /// Where warnings go.
 #[derive(Debug)]
@@ -31,13 +32,13 @@ impl Notices {
 
     /// Tells the user of something that ended a program; also when quiet.
     pub(crate) fn error(&mut self, message: &str) {
-        eprintln!("zpager: {message}");
+        stderr::tell(message);
     }
 
     /// Tells the user of something that is not as it should be and does not end the run.
     pub(crate) fn warn(&mut self, message: &str) {
         if !self.quiet {
-            eprintln!("zpager: warning: {message}");
+            stderr::tell(format_args!("warning: {message}"));
         }
     }
 }
@@ -277,7 +278,7 @@ pub(crate) fn finish(
     let remotes: Vec<_> = session.remotes().map(RemoteStore::counts).collect();
     let statistics = Statistics::gather(&session.control, &remotes, &session.budget, codec, ended);
     if !configuration.quiet {
-        eprintln!("zpager: {}", statistics.summary(&session.budget));
+        stderr::tell(statistics.summary(&session.budget));
     }
     match &configuration.stats {
         Some(file) => {

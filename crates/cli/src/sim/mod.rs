@@ -41,7 +41,7 @@ pub(crate) fn main(arguments: SimArguments) -> Result<ExitCode, Failure> {
         write("--plot", file, &plot::draw(&title, &rows)?)?;
     }
     let rate = contest.replayed_references() as f64 / seconds.max(1e-9) / 1e6;
-    eprintln!("zpager: {rate:.1} million references a second");
+    crate::stderr::tell(format_args!("{rate:.1} million references a second"));
     crate::print(&table::render(&contest.summary(), &configuration, &rows))
 }
 

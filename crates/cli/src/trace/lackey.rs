@@ -52,7 +52,8 @@ pub(super) fn main(arguments: TraceArguments) -> Result<ExitCode, Failure> {
     file.keep().or_fail(what())?;
     if !quiet {
         let trace = crate::size::display(written_bytes.get());
-        eprintln!("zpager: {accesses} accesses, {trace}, in {}", output.display());
+        let output = output.display();
+        crate::stderr::tell(format_args!("{accesses} accesses, {trace}, in {output}"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,11 +1,12 @@
 //! How far a recording has come: a line on stderr that is written over on a terminal, and one every
 //! few seconds elsewhere.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use super::records::Counts;
 use crate::size;
+use crate::stderr;
 
 /// Between two lines on a terminal, and elsewhere.
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(500);
@@ -36,11 +37,10 @@ impl Progress {
         }
         self.due = now + interval(self.is_terminal);
         let line = line(counts, written_bytes, now - self.began);
-        // Nothing depends on it.
-        let _ = match self.is_terminal {
-            true => write!(std::io::stderr(), "\r\x1b[Kzpager: {line}"),
-            false => writeln!(std::io::stderr(), "zpager: {line}"),
-        };
+        match self.is_terminal {
+            true => stderr::write(&format!("\r\x1b[Kzpager: {line}")),
+            false => stderr::tell(line),
+        }
     }
 
     /// Tells what was recorded.
@@ -50,8 +50,7 @@ impl Progress {
         }
         let over = if self.is_terminal { "\r\x1b[K" } else { "" };
         let line = line(counts, written_bytes, self.began.elapsed());
-        // Nothing depends on it.
-        let _ = writeln!(std::io::stderr(), "{over}zpager: {line}, in {}", file.display());
+        stderr::write(&format!("{over}zpager: {line}, in {}\n", file.display()));
     }
 }
 

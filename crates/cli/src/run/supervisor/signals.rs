@@ -93,6 +93,9 @@ pub(crate) fn pass_on(info: &siginfo_t, pid: pid_t) {
         libc::SI_QUEUE => unsafe {
             libc::sigqueue(pid, signal, info.si_value());
         },
+        // The kernel's answer to what this process wrote itself, where nobody reads any more.
+        // SAFETY: for these two the kernel filled in the sender, and getpid has no preconditions.
+        libc::SI_USER | libc::SI_TKILL if unsafe { info.si_pid() == libc::getpid() } => {}
         // A continuation sent to the whole group has reached the program already.
         libc::SI_USER | libc::SI_TKILL if signal != libc::SIGCONT || is_stopped(pid) => {
             // SAFETY: as above.

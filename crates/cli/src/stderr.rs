@@ -1,0 +1,51 @@
+//! What is told on standard error: nobody has to read it, and nothing waits for it.
+//!
+//! Source: poll(2), by which a pipe that takes one more page, or a terminal that is not stopped, is
+//! told from others; pipe(7), a write of at most `PIPE_BUF` bytes to such a pipe does not block.
+//!
+//! Invariant: a line that cannot be written is dropped. Neither a program nor a device depends on it.
+
+use std::fmt::Display;
+use std::io::stderr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+
+/// How long whoever reads a full pipe may take to make room.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// So much is written at once (`PIPE_BUF`).
+const PIECE_BYTES: usize = 4096;
+
+/// Nobody made room the last time, and is not waited for again.
+static IS_STUCK: AtomicBool = AtomicBool::new(false);
+
+/// Tells a line, which is zpager's.
+pub(crate) fn tell(line: impl Display) {
+    write(&format!("zpager: {line}\n"));
+}
+
+/// Writes `text` as far as standard error takes it.
+pub(crate) fn write(text: &str) {
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() && takes_more() {
+        let piece = &rest[..rest.len().min(PIECE_BYTES)];
+        let Ok(written @ 1..) = retry_on_intr(|| rustix::io::write(stderr(), piece)) else {
+            return;
+        };
+        rest = &rest[written..];
+    }
+}
+
+/// Whether a write does not block, or will not any more soon.
+fn takes_more() -> bool {
+    let patience = if IS_STUCK.load(Relaxed) { Duration::ZERO } else { PATIENCE };
+    let patience = Timespec::try_from(patience).expect("a short time");
+    let stderr = stderr();
+    let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
+    // What cannot be asked is tried.
+    let takes = retry_on_intr(|| poll(&mut asked, Some(&patience))) != Ok(0);
+    IS_STUCK.store(!takes, Relaxed);
+    takes
+}
