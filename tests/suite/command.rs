@@ -190,6 +190,52 @@ fn nobody_has_to_read_what_is_told() {
     }
 }
 
+/// A program has the signals that it would have alone, though zpager outlives the limit of files.
+#[test]
+fn the_limit_of_files_is_the_programs() {
+    let directory = places::scratch();
+    let ignored = "grep SigIgn /proc/self/status";
+    let managed = |before: &str, verb: &str| {
+        let script = format!("{before} exec \"$0\" {verb} -- {ignored}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(places::zpager()).current_dir(directory.path());
+        command.output().expect("a shell")
+    };
+    for before in ["", "trap '' XFSZ;"] {
+        let free = Command::new("sh").args(["-c", &format!("{before} {ignored}")]).output();
+        let free = free.expect("a shell").stdout;
+        for verb in ["run --memory 16M", "trace --memory 16M", "codecs"] {
+            assert_eq!(managed(before, verb).stdout, free, "{before} {verb}");
+        }
+    }
+    for verb in ["run --memory 16M --store none", "trace --memory 16M"] {
+        let output = managed("ulimit -f 10;", verb);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{verb}: {message}");
+        assert!(message.contains("ulimit -f") && output.stdout.is_empty(), "{verb}: {message}");
+        assert_eq!(message.lines().count(), 1, "{verb}: {message}");
+        // The soft limit is not in the way.
+        let output = managed("ulimit -S -f 10;", verb);
+        assert!(!output.stdout.is_empty(), "{verb}: {output:?}");
+    }
+}
+
+/// Once the program has run its status counts, and what is lost is told.
+#[test]
+fn statistics_that_cannot_be_written_leave_the_status() {
+    let directory = places::scratch();
+    for (stats, script) in [("/dev/full", "exit 3"), ("gone/stats", "rmdir gone; exit 3")] {
+        fs::create_dir_all(directory.path().join("gone")).expect("a directory");
+        let mut command = Command::new(places::zpager());
+        command.args(["run", "--quiet", "--stats", stats, "--", "sh", "-c", script]);
+        let output = command.current_dir(directory.path()).output().expect("zpager runs");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{message}");
+        assert!(message.starts_with(&format!("zpager: --stats {stats}: ")), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
 /// What a test keeps, and what takes nothing that is written.
 type Unread = (Option<std::io::PipeReader>, Stdio);
 

@@ -14,6 +14,7 @@ mod codecs;
 mod designs;
 mod device;
 mod failure;
+mod file_limit;
 mod picture;
 mod run;
 mod shared;
@@ -29,7 +30,12 @@ use args::Action;
 use failure::{Failure, OrFail};
 
 fn main() -> ExitCode {
-    let result = match args::parse(std::env::args_os()) {
+    let action = args::parse(std::env::args_os());
+    // The bench's workloads have what it was started with.
+    if !matches!(action, Ok(Action::Bench(_))) {
+        file_limit::outlive();
+    }
+    let result = match action {
         Ok(Action::Show(text)) => print(&text),
         Ok(Action::Run(arguments)) => run::main(arguments),
         Ok(Action::Bench(command)) => Ok(zpager_bench::main(command)),

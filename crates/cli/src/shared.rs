@@ -11,6 +11,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::failure::{Failure, OrFail};
+use crate::file_limit;
 
 /// A `T`, with room behind it, mapped and shared.
 #[derive(Debug)]
@@ -35,8 +36,9 @@ impl<T> Shared<T> {
         assert!(size_of::<T>() <= length_bytes && align_of::<T>() <= 4096);
         let memory = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)
             .or_fail(format_args!("making the shared {what}"))?;
-        rustix::fs::ftruncate(&memory, length_bytes as u64)
-            .or_fail(format_args!("sizing the shared {what}"))?;
+        file_limit::beyond(&format!("sizing the shared {what}"), || {
+            rustix::fs::ftruncate(&memory, length_bytes as u64)
+        })?;
         let shared = Self::map(memory, length_bytes, what)?;
         // SAFETY: the mapping is writable, page-aligned and long enough, by the assertion, and nobody
         // else has it yet.

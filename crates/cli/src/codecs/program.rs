@@ -18,6 +18,7 @@ use rustix::process::Signal;
 use super::process::{self, Memory};
 use super::sample::{Drawing, Sample};
 use crate::failure::{Failure, OrFail};
+use crate::file_limit;
 use crate::run::program::locate;
 use crate::run::status::Exit;
 use crate::run::supervisor::signals::{self, Signals};
@@ -82,6 +83,7 @@ fn start(file: &std::path::Path, words: &[OsString], signals: Signals) -> Result
     let starter = rustix::process::getpid();
     let prepare = move || {
         signals.restore();
+        file_limit::give_back();
         // A program whose zpager was killed ends too.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         match rustix::process::getppid() == Some(starter) {

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::failure::{Failure, OrFail};
+use crate::file_limit;
 
 /// The agent's shared object, built by `build.rs`.
 pub(crate) const AGENT: &[u8] = include_bytes!(env!("ZPAGER_AGENT_OBJECT"));
@@ -24,7 +25,8 @@ pub(crate) fn unpack() -> Result<OwnedFd, Failure> {
     let object = rustix::fs::memfd_create(NAME, flags).or_fail("making the agent's file")?;
     let mut rest = AGENT;
     while !rest.is_empty() {
-        let written = rustix::io::write(&object, rest).or_fail("unpacking the agent")?;
+        let written =
+            file_limit::beyond("unpacking the agent", || rustix::io::write(&object, rest))?;
         rest = &rest[written..];
     }
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;

@@ -47,7 +47,7 @@ pub(crate) fn main(arguments: RunArguments) -> Result<ExitCode, Failure> {
     let ended = supervisor::run(&session, &configuration, &mut notices, None);
     session.end();
     let ended = ended?;
-    report::finish(&session, &configuration, &ended)?;
+    report::finish(&session, &configuration, &ended, &mut notices);
     Ok(ended.exit.leave())
 }
 

@@ -11,6 +11,8 @@ use std::process::Command;
 
 use zpager_wire::CONTROL_VARIABLE;
 
+use crate::file_limit;
+
 /// What the variable names that is no control block.
 const NOBODYS: &str = "none";
 
@@ -29,8 +31,10 @@ pub(super) fn leave() {
     } else {
         command.env("LD_PRELOAD", preloaded);
     }
+    file_limit::give_back();
     // Only an error comes back: then it is told that there is no dispatch.
     let _ = command.exec();
+    file_limit::outlive();
 }
 
 /// The objects of a list for the dynamic loader that are no zpager's agent.

@@ -14,7 +14,6 @@ use super::remote::RemoteStore;
 use super::session::Session;
 use super::stats_file;
 use super::status::Exit;
-use crate::failure::{Failure, OrFail};
 use crate::size;
 use crate::stderr;
 
@@ -30,7 +29,7 @@ impl Notices {
         Notices { quiet }
     }
 
-    /// Tells the user of something that ended a program; also when quiet.
+    /// Tells the user of something that ended a program, or is lost; also when quiet.
     pub(crate) fn error(&mut self, message: &str) {
         stderr::tell(message);
     }
@@ -265,28 +264,25 @@ fn capacity_gain(pages: u64, file_bytes: u64) -> f64 {
     }
 }
 
-/// Prints the summary and writes the file of statistics.
-///
-/// # Errors
-/// The file could not be written.
+/// Prints the summary and writes the file of statistics. The program has ended, and its status counts:
+/// what could not be written is told.
 pub(crate) fn finish(
     session: &Session,
     configuration: &Configuration,
     ended: &Ended,
-) -> Result<(), Failure> {
+    notices: &mut Notices,
+) {
     let codec = configuration.design.codec().name();
     let remotes: Vec<_> = session.remotes().map(RemoteStore::counts).collect();
     let statistics = Statistics::gather(&session.control, &remotes, &session.budget, codec, ended);
     if !configuration.quiet {
         stderr::tell(statistics.summary(&session.budget));
     }
-    match &configuration.stats {
-        Some(file) => {
-            let mut text = serde_json::to_string_pretty(&statistics).or_fail("--stats")?;
-            text.push('\n');
-            stats_file::write(file, &text).or_fail(format!("--stats {}", file.display()))
+    if let Some(file) = &configuration.stats {
+        let text = serde_json::to_string_pretty(&statistics).expect("plain values") + "\n";
+        if let Err(error) = stats_file::write(file, &text) {
+            notices.error(&format!("--stats {}: not written: {error}", file.display()));
         }
-        None => Ok(()),
     }
 }
 

@@ -31,6 +31,7 @@ use super::report::Notices;
 use super::stores::{self, OpenStores};
 use super::supervisor::signals::Signals;
 use crate::failure::{Failure, OrFail};
+use crate::file_limit;
 
 /// Budgets below this are managed from the program's start: it is used up before a supervisor
 /// that looks now and then can act.
@@ -121,6 +122,7 @@ impl Session {
         let supervisor = rustix::process::getpid();
         let prepare = move || {
             signals.restore();
+            file_limit::give_back();
             // A program whose zpager was killed ends too, as it would have without zpager.
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             match rustix::process::getppid() == Some(supervisor) {

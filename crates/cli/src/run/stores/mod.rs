@@ -24,6 +24,7 @@ use super::references;
 use super::remote::{self, RemoteStore};
 use super::report::Notices;
 use crate::failure::{Failure, OrFail};
+use crate::file_limit;
 use crate::size;
 
 /// What failed without a map.
@@ -181,7 +182,8 @@ impl OpenStores {
         let limit_bytes = row_bytes(limits_bytes);
         let clusters = rustix::fs::memfd_create("zpager-clusters", MemfdFlags::CLOEXEC);
         let clusters = clusters.or_fail(NO_MAP)?;
-        rustix::fs::ftruncate(&clusters, map_bytes(limit_bytes)).or_fail(NO_MAP)?;
+        let bytes = map_bytes(limit_bytes);
+        file_limit::beyond(NO_MAP, || rustix::fs::ftruncate(&clusters, bytes))?;
         if !servers.is_empty() {
             references::keep_none(&clusters, limit_bytes).or_fail(NO_MAP)?;
         }
