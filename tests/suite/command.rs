@@ -236,6 +236,28 @@ fn statistics_that_cannot_be_written_leave_the_status() {
     }
 }
 
+/// What the bench writes replaces plain files alone.
+#[test]
+fn the_bench_replaces_no_node() {
+    let playground = Playground::new();
+    let made = Command::new("mkfifo").arg(playground.path("pipe")).status();
+    assert!(made.expect("mkfifo runs").success());
+    std::os::unix::fs::symlink("pipe", playground.path("link")).expect("a link");
+    for verb in ["run", "overhead"] {
+        for (file, word) in [
+            ("pipe", "no plain file"),
+            ("link", "no plain file"),
+            ("directory", "directory"),
+            ("nowhere/rows", "nowhere/rows"),
+        ] {
+            let line = format!("bench {verb} --workload sor --json {file}");
+            expect_refused(&playground, &line, 125, word);
+        }
+    }
+    let kind = fs::symlink_metadata(playground.path("pipe")).expect("a pipe").file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind) && playground.path("link").is_symlink());
+}
+
 /// What a test keeps, and what takes nothing that is written.
 type Unread = (Option<std::io::PipeReader>, Stdio);
 

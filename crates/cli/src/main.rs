@@ -10,6 +10,7 @@
 compile_error!("zpager runs on Linux on x86-64");
 
 mod args;
+mod bench;
 mod codecs;
 mod designs;
 mod device;
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     let result = match action {
         Ok(Action::Show(text)) => print(&text),
         Ok(Action::Run(arguments)) => run::main(arguments),
-        Ok(Action::Bench(command)) => Ok(zpager_bench::main(command)),
+        Ok(Action::Bench(command)) => bench::main(command),
         Ok(Action::Codecs(arguments)) => codecs::main(arguments),
         Ok(Action::Designs(arguments)) => designs::main(arguments),
         Ok(Action::Device(command)) => device::main(command),
