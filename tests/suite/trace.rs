@@ -555,8 +555,8 @@ fn bad_input_starts_nothing_and_leaves_nothing() {
         ("--output no/such/place -- touch started", 2, "no/such/place"),
         ("--output . -- touch started", 2, "directory"),
         ("--out x -- touch started", 2, "--out"),
-        ("--memory 1M -- touch started", 125, "8.0 MiB"),
-        ("--store no/such/place -- touch started", 125, "no/such/place"),
+        ("--memory 1M -- touch started", 2, "8.0 MiB"),
+        ("--store no/such/place -- touch started", 2, "no/such/place"),
         ("-- no-such-program-anywhere", 127, "PATH"),
         ("-- /etc/passwd", 126, "/etc/passwd"),
     ];

@@ -410,13 +410,13 @@ pub(crate) struct TraceArguments {
     #[arg(long, value_name = "NAME,...")]
     pub(crate) codec: Option<String>,
 
-    /// Physical memory for the pages that have left the window, as for `zpager run`
-    #[arg(long, value_name = "SIZE|auto", default_value = "auto", allow_hyphen_values = true)]
-    pub(crate) memory: String,
+    /// Physical memory for the pages that have left the window, as for `zpager run` [default: auto]
+    #[arg(long, value_name = "SIZE|auto", allow_hyphen_values = true)]
+    pub(crate) memory: Option<String>,
 
-    /// Directory of a swap file for what does not fit there, or `none`
-    #[arg(long, value_name = "DIR|none", default_value = "none")]
-    pub(crate) store: PathBuf,
+    /// Directory of a swap file for what does not fit there, or `none` [default: none]
+    #[arg(long, value_name = "DIR|none")]
+    pub(crate) store: Option<PathBuf>,
 
     /// Import what `valgrind --tool=lackey --trace-mem=yes` wrote, instead of recording
     #[arg(long, value_name = "FILE")]

@@ -16,7 +16,7 @@ use crate::args::{PlaceArguments, ServeArguments};
 use crate::designs::choice::percent;
 use crate::failure::Failure;
 use crate::run::Environment;
-use crate::run::config::{check_design, check_pool, check_threshold, choose_store, parse_size};
+use crate::run::config::{check_design, check_no_store, check_pool, choose_store, parse_size};
 use crate::run::report::Notices;
 use crate::run::session::make_key;
 use crate::run::stores::choice::{StoreChoice, check_limit};
@@ -45,14 +45,20 @@ pub(super) fn check(
     let size_bytes = arguments.size.as_deref().map(check_size).transpose()?;
     let memory_bytes = check_memory("--memory", &arguments.memory, MEMORY_BYTES_MIN)?;
     let settings = check_design(&arguments.design)?;
-    check_threshold(&arguments.design, arguments.clean_cache.is_none())?;
-    let check_ahead = |text: &str| check_memory("--memory-ahead", text, AHEAD_BYTES_MIN);
+    let has_threshold = ("--store-threshold", arguments.design.store_threshold.is_some());
+    if arguments.clean_cache.is_some() {
+        check_no_store(&[has_threshold])?;
+    }
+    let check_ahead = |text: &str| check_memory_ahead(text, memory_bytes);
     let ahead_bytes = arguments.memory_ahead.as_deref().map(check_ahead).transpose()?;
     check_pool(&settings, memory_bytes)?;
     let check_store_size = |text: &str| check_limit("--store-size", text);
     let limit_bytes = arguments.store_size.as_deref().map(check_store_size).transpose()?;
-    if arguments.export.len() > EXPORT_BYTES_MAX {
-        return Err(Failure::own(format!("--export: longer than {EXPORT_BYTES_MAX} bytes")));
+    if !(1..=EXPORT_BYTES_MAX).contains(&arguments.export.len()) {
+        return Err(Failure::own(format!(
+            "--export {}: not a name: give one of 1 to {EXPORT_BYTES_MAX} bytes, or none",
+            arguments.export
+        )));
     }
     let (listen, socket) = match &arguments.ublk {
         Some(number) => (check_ublk(number)?, super::socket(arguments.place)?),
@@ -65,7 +71,13 @@ pub(super) fn check(
         }
         (None, Some(size_bytes)) => {
             let choice = choose_store(arguments.store, environment)?;
-            check_threshold(&arguments.design, !matches!(choice, StoreChoice::None))?;
+            if matches!(choice, StoreChoice::None) {
+                check_no_store(&[
+                    has_threshold,
+                    ("--store-size", limit_bytes.is_some()),
+                    ("--store-encrypt", arguments.store_encrypt),
+                ])?;
+            }
             check_no_server(&choice)?;
             let encrypts = arguments.store_encrypt;
             (open_stores(&choice, limit_bytes, encrypts, notices)?, size_bytes)
@@ -141,6 +153,18 @@ fn check_memory(flag: &str, text: &str, least_bytes: u64) -> Result<u64, Failure
         "{flag} {text}: less than the server needs: give at least {}",
         size::display(least_bytes)
     )))
+}
+
+/// The bytes of what is taken ahead, which is a part of the memory.
+fn check_memory_ahead(text: &str, memory_bytes: u64) -> Result<u64, Failure> {
+    let bytes = check_memory("--memory-ahead", text, AHEAD_BYTES_MIN)?;
+    match bytes <= memory_bytes {
+        true => Ok(bytes),
+        false => Err(Failure::own(format!(
+            "--memory-ahead {text}: more than --memory, of which it is a part: give at most {}",
+            size::exact(memory_bytes)
+        ))),
+    }
 }
 
 /// Where clients connect, and where the Unix socket is: a socket that was handed over, or one that
@@ -247,6 +271,10 @@ mod tests {
             ("serve --size 1G --memory -1", "not a size"),
             ("serve --size 1G --memory 64M --memory-ahead 4K", "1.0 MiB"),
             ("serve --clean-cache /d --memory 64M --memory-ahead 4M", "--memory-ahead"),
+            ("serve --size 1G --memory 64M --memory-ahead 65M", "at most 64M"),
+            ("serve --size 1G --memory 64M --export=", "not a name"),
+            ("serve --size 1G --memory 64M --store none --store-size 1G", "there is no store"),
+            ("serve --size 1G --memory 64M --store none --store-encrypt", "there is no store"),
             ("serve --size 1G --memory 64M --design lru", "zswap"),
             ("serve --size 1G --memory 64M --codec lzma", "lz4"),
             ("serve --size 1G --memory 64M --set hp.share=1%", "--design hp"),
@@ -278,7 +306,7 @@ mod tests {
     #[test]
     fn a_sound_line_is_taken() {
         let found = checked(
-            "zpager device serve --size 16G --memory 1.5G --store none --socket /d/s --listen \
+            "zpager device serve --size 16G --memory 1.5G --store /tmp --socket /d/s --listen \
              [::1]:0 --export swap --design hp --set hp.share=90% --store-encrypt",
         );
         let found = found.expect("sound");
@@ -288,7 +316,7 @@ mod tests {
         assert_eq!(address, "[::1]:0".parse().expect("an address"));
         assert!(found.export == "swap");
         let Behind::Stores { row, cipher } = found.behind else { panic!("a disk") };
-        assert!(row.is_empty() && cipher.is_some());
+        assert!(row.len() == 1 && cipher.is_some());
     }
 
     #[test]

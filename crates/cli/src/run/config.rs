@@ -121,7 +121,15 @@ impl Configuration {
         let design = check_design(&arguments.design)?;
         let mut store = choose_store(arguments.store.clone(), environment)?;
         let has_server = check_row(&mut store, &arguments)?;
-        check_threshold(&arguments.design, !matches!(store, StoreChoice::None))?;
+        if matches!(store, StoreChoice::None) {
+            let codec = arguments.store_codec.as_deref().filter(|codec| *codec != "none");
+            check_no_store(&[
+                ("--store-threshold", arguments.design.store_threshold.is_some()),
+                ("--store-size", arguments.store_size.is_some()),
+                ("--store-encrypt", arguments.store_encrypt),
+                ("--store-codec", codec.is_some()),
+            ])?;
+        }
         let check_store_size = |text: &str| choice::check_limit("--store-size", text);
         let store_limit_bytes =
             arguments.store_size.as_deref().map(check_store_size).transpose()?;
@@ -144,7 +152,11 @@ impl Configuration {
     }
 }
 
-fn check_memory(text: &str) -> Result<Memory, Failure> {
+/// How much memory `--memory` grants.
+///
+/// # Errors
+/// It is no size, or too little.
+pub(crate) fn check_memory(text: &str) -> Result<Memory, Failure> {
     if text == "auto" {
         return Ok(Memory::Auto);
     }
@@ -191,16 +203,16 @@ pub(crate) fn check_design(arguments: &DesignArguments) -> Result<Settings, Fail
     Ok(settings)
 }
 
-/// Refuses a threshold where there is nothing to write to.
+/// Refuses what says something about a store where there is none: of these flags each that is given.
 ///
 /// # Errors
-/// One was given.
-pub(crate) fn check_threshold(arguments: &DesignArguments, has_store: bool) -> Result<(), Failure> {
-    match arguments.store_threshold {
-        Some(_) if !has_store => Err(Failure::own(
-            "--store-threshold: there is no store: leave it out, or give --store DIR",
-        )),
-        _ => Ok(()),
+/// One is.
+pub(crate) fn check_no_store(flags: &[(&str, bool)]) -> Result<(), Failure> {
+    match flags.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(Failure::own(format!(
+            "{flag}: there is no store: leave it out, or give --store DIR"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -283,6 +295,8 @@ fn check_row(store: &mut StoreChoice, arguments: &RunArguments) -> Result<bool, 
 fn check_no_server(arguments: &RunArguments) -> Result<(), Failure> {
     let why = if arguments.store_mirror.is_some() {
         "--store-mirror is a second copy of what a server keeps"
+    } else if arguments.store_timeout.is_some() {
+        "--store-timeout is how long a page of a server is waited for"
     } else if arguments.store_plain {
         "--store-plain is about what a server keeps; elsewhere nothing is encrypted without \
          --store-encrypt"
@@ -363,6 +377,10 @@ mod tests {
             ("zpager run --store /tmp --store-plain true", 125, "redis://HOST"),
             ("zpager run --store redis://h --store-plain --store-encrypt true", 125, "one of them"),
             ("zpager run --store none --store-mirror /m true", 125, "redis://HOST"),
+            ("zpager run --store /tmp --store-timeout 3 true", 125, "redis://HOST"),
+            ("zpager run --store none --store-size 1G true", 125, "--store-size: there is no store"),
+            ("zpager run --store none --store-encrypt true", 125, "--store-encrypt: there is no"),
+            ("zpager run --store none --store-codec auto true", 125, "--store-codec: there is no"),
             ("zpager run --store /tmp,/var/tmp --store-mirror /m true", 125, "redis://HOST"),
             ("zpager run --store /tmp,valkey://h/x:prio=2 true", 125, "redis://HOST"),
             ("zpager run --store redis://h,/tmp,redis://h:prio=1 true", 125, "twice"),

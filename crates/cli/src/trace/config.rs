@@ -65,9 +65,13 @@ impl Configuration {
             ));
         }
         let output = check_output(arguments.output, &command[0])?;
+        let memory = arguments.memory.unwrap_or_else(|| "auto".to_owned());
+        run::config::check_memory(&memory).map_err(as_arguments)?;
+        let store = arguments.store.unwrap_or_else(|| "none".into());
+        run::stores::check(&store).map_err(as_arguments)?;
         let run = RunArguments {
-            memory: arguments.memory,
-            store: Some(arguments.store),
+            memory,
+            store: Some(store),
             store_mirror: None,
             store_timeout: None,
             store_plain: false,
@@ -89,6 +93,11 @@ impl Configuration {
         let ring_words = environment.ring_words.unwrap_or(RING_WORDS).min(RING_WORDS_MAX);
         Ok(Configuration { output, window_pages, codecs, ring_words, command, run })
     }
+}
+
+/// What is a failure of a run's own is one of the arguments here.
+fn as_arguments(failure: Failure) -> Failure {
+    Failure::arguments(failure.message)
 }
 
 /// A number of pages of this range.
@@ -157,7 +166,11 @@ mod tests {
             ("zpager trace --output /nowhere/at/all true", 2, "/nowhere/at/all"),
             ("zpager trace --output / true", 2, "directory"),
             ("zpager trace ..", 2, "--output"),
-            ("zpager trace --memory lots true", 125, "256M"),
+            ("zpager trace --memory lots true", 2, "256M"),
+            ("zpager trace --memory 1M true", 2, "8.0 MiB"),
+            ("zpager trace --store /nowhere/at/all true", 2, "no such directory"),
+            ("zpager trace --store /dev/null true", 2, "neither"),
+            ("zpager trace --store /tmp,/tmp true", 2, "twice"),
             ("zpager trace --output /tmp/t /nowhere/program", 127, "/nowhere/program"),
             ("zpager trace --output /tmp/t /etc/passwd", 126, "/etc/passwd"),
         ];

@@ -71,6 +71,15 @@ impl Configuration {
                 "--codec: lackey has no pages to compress: give --sizes NAME=SIZE,...",
             ));
         }
+        for (flag, is_given) in
+            [("--memory", arguments.memory.is_some()), ("--store", arguments.store.is_some())]
+        {
+            if is_given {
+                return Err(Failure::arguments(format!(
+                    "{flag}: with --lackey nothing is run that takes memory: leave it out"
+                )));
+            }
+        }
         let window_pages = check_window(&arguments.window, WINDOW_PAGES)?;
         let sizes = arguments.sizes.as_deref().map_or(Ok(Vec::new()), check_sizes)?;
         let output = check_output(arguments.output, input.as_os_str())?;
@@ -165,6 +174,8 @@ mod tests {
         let table = [
             ("zpager trace --lackey l true", "give one"),
             ("zpager trace --lackey l --codec lz4", "--sizes"),
+            ("zpager trace --lackey l --memory 64M", "--memory: with --lackey"),
+            ("zpager trace --lackey l --store none", "--store: with --lackey"),
             ("zpager trace --lackey l --window 0", "from 1 to 4096"),
             ("zpager trace --lackey l --sizes lz4", "NAME=BYTES"),
             ("zpager trace --lackey l --sizes lzma=4", "wk4x4"),

@@ -105,6 +105,16 @@ fn refusal(name: &Path, why: &str) -> Failure {
     Failure::own(format!("--store {}: {why}", name.display()))
 }
 
+/// Finds out without opening it whether what `--store` says is there.
+///
+/// # Errors
+/// One that it names is not, or it makes no sense.
+pub(crate) fn check(text: &Path) -> Result<(), Failure> {
+    let StoreChoice::Named(row) = choice::parse(text)? else { return Ok(()) };
+    let others = row.iter().filter(|wanted| wanted.address().is_none());
+    others.map(|wanted| Kind::of(&wanted.name)).try_for_each(|kind| kind.map(drop))
+}
+
 /// Opens the stores that `choice` asks for; `None` when there is none to be had or wanted.
 ///
 /// # Errors
