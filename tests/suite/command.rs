@@ -96,7 +96,12 @@ fn bad_input_is_refused_before_anything_starts() {
         ("trace --lackey file --store .", 2, "--store"),
         ("device serve --size 1G --memory 8M --memory-ahead 9M --socket ./s", 125, "at most 8M"),
         ("device serve --size 1G --memory 8M --export= --socket ./s", 125, "--export"),
-        ("run --unknown -- ./program", 125, "--unknown"),
+        ("run --memory 8388607 -- ./program", 125, "8388607 bytes"),
+        ("run --unknown -- ./program", 125, "see `zpager run --help`"),
+        ("walk", 125, "see `zpager --help`"),
+        ("device set", 125, "see `zpager device set --help`"),
+        ("bench run --runs abc", 125, "give a whole number; see `zpager bench run --help`"),
+        ("designs --json /dev/full", 125, "/dev/full"),
         ("run --memory", 125, "--memory"),
         ("run", 125, "program"),
         ("run --", 125, "program"),
@@ -111,6 +116,35 @@ fn bad_input_is_refused_before_anything_starts() {
     ];
     for (line, status, word) in table {
         expect_refused(&playground, line, status, word);
+    }
+}
+
+#[test]
+fn a_wrong_store_of_the_environment_is_named() {
+    let playground = Playground::new();
+    for line in ["run -- ./program", "device serve --size 1G --memory 8M --socket ./s"] {
+        let mut command = Command::new(places::zpager());
+        command.args(line.split(' ')).current_dir(playground.0.path());
+        let output = command.env("ZPAGER_STORE", "nowhere/at/all").output().expect("zpager runs");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.starts_with("zpager: ZPAGER_STORE nowhere/at/all: "), "{message}");
+        assert_eq!((output.status.code(), message.lines().count()), (Some(125), 1), "{message}");
+    }
+}
+
+/// What keeps zpager itself from starting a program is no failure of that.
+#[test]
+fn too_few_descriptors_are_a_failure_of_zpagers_own() {
+    for descriptors in 5..12 {
+        let script = format!("ulimit -n {descriptors}; exec \"$0\" run --quiet -- true");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(places::zpager());
+        let output = command.output().expect("a shell");
+        let message = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return;
+        }
+        assert_eq!(output.status.code(), Some(125), "{descriptors}: {message}");
     }
 }
 

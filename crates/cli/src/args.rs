@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use zpager_bench::BenchCommand;
 
 use crate::failure::Failure;
@@ -74,7 +74,7 @@ pub(crate) struct RunArguments {
     /// Directories for swap files and block devices, separated by commas, each followed by
     /// `:prio=N` and `:size=SIZE` if wanted; or the address of a Redis or Valkey server that keeps
     /// the pages instead, such as redis://HOST; or `none` to keep everything in RAM
-    /// [default: $ZPAGER_STORE or /var/tmp]
+    /// [default: $ZPAGER_STORE, or the first of /var/tmp, /tmp and $XDG_CACHE_HOME that will do]
     #[arg(long, value_name = "DIR,...|ADDRESS|none")]
     pub(crate) store: Option<PathBuf>,
 
@@ -191,7 +191,7 @@ pub(crate) struct CodecsArguments {
 ///
 /// A design is a named set of choices; all but `default` reproduce a published system. What is
 /// listed with a default and a range is set by `--set NAME=VALUE`. The exit status is 2 when the
-/// arguments are wrong.
+/// arguments are wrong, 125 when what is listed cannot be written.
 #[derive(Debug, Args)]
 pub(crate) struct DesignsArguments {
     /// Only this design, with what its parts are
@@ -222,6 +222,10 @@ pub(crate) enum DeviceCommand {
     Stop(StopArguments),
 }
 
+/// What `--store-threshold` is here, where nothing is resident.
+const SERVE_THRESHOLD: &str = "How full the memory gets before blocks leave it for the store, such \
+    as 50% [default: 100%]";
+
 /// Serve a device until it is stopped.
 ///
 /// Blocks are compressed and kept in RAM, and what does not fit there goes, still compressed, to an
@@ -229,6 +233,7 @@ pub(crate) enum DeviceCommand {
 /// it is started again. A write for which there is no room fails with ENOSPC. With --clean-cache it
 /// is a cache in front of a disk instead.
 #[derive(Debug, Args)]
+#[command(mut_arg("store_threshold", |argument| argument.help(SERVE_THRESHOLD)))]
 pub(crate) struct ServeArguments {
     /// Size of the device, a multiple of 4096, such as 16G; more than memory and store hold is fine
     /// as far as the data shrink
@@ -257,12 +262,14 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) memory_ahead: Option<String>,
 
-    /// Directory of the swap file, or `none` to keep everything in RAM
-    /// [default: $ZPAGER_STORE or /var/tmp]
-    #[arg(long, value_name = "DIR|none")]
+    /// Directories for swap files and block devices, separated by commas, each followed by
+    /// `:prio=N` and `:size=SIZE` if wanted; or `none` to keep everything in RAM
+    /// [default: $ZPAGER_STORE, or the first of /var/tmp, /tmp and $XDG_CACHE_HOME that will do]
+    #[arg(long, value_name = "DIR,...|none")]
     pub(crate) store: Option<PathBuf>,
 
-    /// How large the swap file may grow [default: nine tenths of the free space, at most 1T]
+    /// How much each may hold that has no size [default: nine tenths of the free space, at most
+    /// 1T; all of a device]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) store_size: Option<String>,
 
@@ -467,13 +474,14 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action,
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Action::Show(error.render().to_string()))
             }
-            _ => Err(failure_of(&error, words.get(1).and_then(|word| word.to_str()))),
+            _ => Err(failure_of(&error, &words)),
         },
     }
 }
 
 /// Makes one line of the parser's several.
-fn failure_of(error: &clap::Error, command: Option<&str>) -> Failure {
+fn failure_of(error: &clap::Error, words: &[OsString]) -> Failure {
+    let command = words.get(1).and_then(|word| word.to_str());
     let with_commands = WITH_COMMANDS.iter().find(|(name, _)| command == Some(name));
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Failure::own(match with_commands {
@@ -491,13 +499,24 @@ fn failure_of(error: &clap::Error, command: Option<&str>) -> Failure {
         text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let joined = lines.join(" ");
     let what = joined.strip_prefix("error: ").unwrap_or(&joined);
-    if let Some(command) = command.filter(|command| WITH_STATUS_2.contains(command)) {
-        return Failure::arguments(format!("{what}; see `zpager {command} --help`"));
+    let what = what.replace("invalid digit found in string", "give a whole number");
+    let message = format!("{what}; see `{} --help`", command_of(words));
+    match command.is_some_and(|command| WITH_STATUS_2.contains(&command)) {
+        true => Failure::arguments(message),
+        false => Failure::own(message),
     }
-    Failure::own(match with_commands {
-        Some((name, _)) => format!("{what}; see `zpager {name} --help`"),
-        None => format!("{what}; see `zpager --help` and `zpager run --help`"),
-    })
+}
+
+/// The command that the words begin with, with those that it is one of.
+fn command_of(words: &[OsString]) -> String {
+    let mut command = &Arguments::command();
+    let mut names = command.get_name().to_owned();
+    for word in words.iter().skip(1) {
+        let Some(found) = command.find_subcommand(word) else { break };
+        names = format!("{names} {}", found.get_name());
+        command = found;
+    }
+    names
 }
 
 /// [`parse`], of words between spaces.
@@ -575,9 +594,13 @@ mod tests {
             ("zpager", "`zpager --help`"),
             ("zpager run --wrong x", "`zpager run --help`"),
             ("zpager bench", "`zpager bench --help`"),
-            ("zpager bench run --rivals x", "`zpager bench --help`"),
+            ("zpager bench run --rivals x", "`zpager bench run --help`"),
+            ("zpager bench run --runs abc", "give a whole number; see `zpager bench run --help`"),
             ("zpager device", "`zpager device --help`"),
-            ("zpager device serve --size", "`zpager device --help`"),
+            ("zpager device sarve", "`zpager device --help`"),
+            ("zpager device serve --size", "`zpager device serve --help`"),
+            ("zpager device set", "`zpager device set --help`"),
+            ("zpager bogus", "see `zpager --help`"),
             ("zpager sim --wrong", "`zpager sim --help`"),
         ] {
             let failure = parse(words(line)).expect_err(line);

@@ -52,6 +52,15 @@ pub(crate) fn display(bytes: u64) -> String {
     }
 }
 
+/// Two sizes for people who see that they differ: in bytes where they are nearly alike.
+pub(crate) fn display_apart(one: u64, other: u64) -> (String, String) {
+    let shown = (display(one), display(other));
+    match shown.0 == shown.1 {
+        true => (format!("{one} bytes"), format!("{other} bytes")),
+        false => shown,
+    }
+}
+
 /// A size as [`parse`] takes it, to the byte: `1536K`.
 pub(crate) fn exact(bytes: u64) -> String {
     let whole = |&&(_, shift): &&(char, u32)| bytes > 0 && bytes.is_multiple_of(1 << shift);
@@ -123,6 +132,9 @@ mod tests {
         assert_eq!(display(1024), "1.0 KiB");
         assert_eq!(display(96 << 20), "96.0 MiB");
         assert_eq!(display(3 << 29), "1.5 GiB");
+        let apart = |one, other| display_apart(one, other).0;
+        assert_eq!(apart((1 << 20) - 1, 1 << 20), "1024.0 KiB");
+        assert_eq!(apart((1 << 23) - 1, 1 << 23), "8388607 bytes");
     }
 
     #[test]

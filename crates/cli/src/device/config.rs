@@ -19,7 +19,7 @@ use crate::run::Environment;
 use crate::run::config::{check_design, check_no_store, check_pool, choose_store, parse_size};
 use crate::run::report::Notices;
 use crate::run::session::make_key;
-use crate::run::stores::choice::{StoreChoice, check_limit};
+use crate::run::stores::choice::{StoreChoice, check_limit, name_source};
 use crate::run::stores::{self, OpenStore};
 use crate::size;
 
@@ -70,6 +70,7 @@ pub(super) fn check(
             (Behind::Disk(disk), size_bytes)
         }
         (None, Some(size_bytes)) => {
+            let has_flag = arguments.store.is_some();
             let choice = choose_store(arguments.store, environment)?;
             if matches!(choice, StoreChoice::None) {
                 check_no_store(&[
@@ -78,9 +79,9 @@ pub(super) fn check(
                     ("--store-encrypt", arguments.store_encrypt),
                 ])?;
             }
-            check_no_server(&choice)?;
-            let encrypts = arguments.store_encrypt;
-            (open_stores(&choice, limit_bytes, encrypts, notices)?, size_bytes)
+            let stores = check_no_server(&choice)
+                .and_then(|()| open_stores(&choice, limit_bytes, arguments.store_encrypt, notices));
+            (stores.map_err(|failure| name_source(failure, has_flag))?, size_bytes)
         }
         (None, None) => return Err(Failure::own("--size: how large? give a size such as 16G")),
     };

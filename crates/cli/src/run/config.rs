@@ -87,6 +87,8 @@ pub(crate) struct Configuration {
     pub(crate) memory: Memory,
     /// Where spilled pages go.
     pub(crate) store: StoreChoice,
+    /// Whether a flag says so.
+    pub(crate) store_has_flag: bool,
     /// How much a store may hold about which nothing else is said; `None` leaves it to the file
     /// system or device.
     pub(crate) store_limit_bytes: Option<u64>,
@@ -119,8 +121,10 @@ impl Configuration {
     ) -> Result<Self, Failure> {
         let memory = check_memory(&arguments.memory)?;
         let design = check_design(&arguments.design)?;
+        let has_flag = arguments.store.is_some();
         let mut store = choose_store(arguments.store.clone(), environment)?;
-        let has_server = check_row(&mut store, &arguments)?;
+        let has_server = check_row(&mut store, &arguments)
+            .map_err(|failure| choice::name_source(failure, has_flag))?;
         if matches!(store, StoreChoice::None) {
             let codec = arguments.store_codec.as_deref().filter(|codec| *codec != "none");
             check_no_store(&[
@@ -139,6 +143,7 @@ impl Configuration {
         Ok(Configuration {
             memory,
             store,
+            store_has_flag: has_flag,
             store_limit_bytes,
             store_codec,
             store_encrypt: arguments.store_encrypt || has_server && !arguments.store_plain,
@@ -173,10 +178,9 @@ pub(crate) fn check_budget(bytes: u64) -> Result<(), Failure> {
     if bytes >= MIN_BUDGET_BYTES {
         return Ok(());
     }
+    let (given, least) = size::display_apart(bytes, MIN_BUDGET_BYTES);
     Err(Failure::own(format!(
-        "a budget of {} is below what the agent needs: give --memory at least {}",
-        size::display(bytes),
-        size::display(MIN_BUDGET_BYTES)
+        "a budget of {given} is below what the agent needs: give --memory at least {least}"
     )))
 }
 
@@ -314,9 +318,12 @@ pub(crate) fn choose_store(
     flag: Option<PathBuf>,
     environment: &Environment,
 ) -> Result<StoreChoice, Failure> {
+    let has_flag = flag.is_some();
     let named = flag.or_else(|| environment.store.as_ref().map(PathBuf::from));
     match named {
-        Some(text) => choice::parse(&text),
+        Some(text) => {
+            choice::parse(&text).map_err(|failure| choice::name_source(failure, has_flag))
+        }
         None => {
             let fixed = ["/var/tmp", "/tmp"].map(PathBuf::from);
             let directories = fixed.into_iter().chain(environment.cache.clone()).collect();
@@ -365,6 +372,7 @@ mod tests {
             ("zpager run --memory -1 true", 125, "--memory"),
             ("zpager run --memory 0 true", 125, "8.0 MiB"),
             ("zpager run --memory 7.9M true", 125, "8.0 MiB"),
+            ("zpager run --memory 8388607 true", 125, "a budget of 8388607 bytes"),
             ("zpager run --store-size 1Q true", 125, "1.5G"),
             ("zpager run --store-size 4K true", 125, "--store none"),
             ("zpager run --stats /nowhere/at/all.json true", 125, "/nowhere/at/all.json"),
@@ -378,7 +386,11 @@ mod tests {
             ("zpager run --store redis://h --store-plain --store-encrypt true", 125, "one of them"),
             ("zpager run --store none --store-mirror /m true", 125, "redis://HOST"),
             ("zpager run --store /tmp --store-timeout 3 true", 125, "redis://HOST"),
-            ("zpager run --store none --store-size 1G true", 125, "--store-size: there is no store"),
+            (
+                "zpager run --store none --store-size 1G true",
+                125,
+                "--store-size: there is no store",
+            ),
             ("zpager run --store none --store-encrypt true", 125, "--store-encrypt: there is no"),
             ("zpager run --store none --store-codec auto true", 125, "--store-codec: there is no"),
             ("zpager run --store /tmp,/var/tmp --store-mirror /m true", 125, "redis://HOST"),

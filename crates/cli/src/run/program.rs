@@ -8,7 +8,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -82,6 +82,21 @@ pub(crate) fn locate(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Fail
             "{}: not found in PATH: check the name, or give the program's path",
             name.display()
         ))),
+    }
+}
+
+/// What it means that `file` was not started: whether the system had nothing to start it with, which
+/// is zpager's own failure, or would not execute it.
+pub(crate) fn not_started(file: &Path, error: &io::Error) -> Failure {
+    let file = file.display();
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::EAGAIN | libc::ENOMEM) | None => {
+            Failure::own(format!("{file}: cannot be started: {error}"))
+        }
+        Some(libc::ENOENT) => Failure::not_found(format!("{file}: {error}")),
+        Some(_) => {
+            Failure::cannot_run(format!("{file}: {error}: give a program that this machine runs"))
+        }
     }
 }
 
@@ -237,6 +252,14 @@ mod tests {
         for (head, interpreter) in table {
             assert_eq!(script_interpreter(head), interpreter.map(PathBuf::from), "{head:?}");
         }
+    }
+
+    #[test]
+    fn what_the_system_lacks_is_no_failure_of_the_program() {
+        let status =
+            |error| not_started(Path::new("/p"), &io::Error::from_raw_os_error(error)).status;
+        assert_eq!([libc::EMFILE, libc::EAGAIN].map(status), [125; 2]);
+        assert_eq!([libc::ENOEXEC, libc::EACCES, libc::ENOENT].map(status), [126, 126, 127]);
     }
 
     #[test]

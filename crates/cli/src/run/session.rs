@@ -28,6 +28,7 @@ use super::outer;
 use super::program::Program;
 use super::remote::{Helper, RemoteStore};
 use super::report::Notices;
+use super::stores::choice::name_source;
 use super::stores::{self, OpenStores};
 use super::supervisor::signals::Signals;
 use crate::failure::{Failure, OrFail};
@@ -64,7 +65,8 @@ impl Session {
     ) -> Result<Self, Failure> {
         let budget = budget::choose(configuration.memory)?;
         check_pool(&configuration.design, budget.bytes)?;
-        let stores = stores::open(&configuration.store, configuration.store_limit_bytes, notices)?;
+        let stores = stores::open(&configuration.store, configuration.store_limit_bytes, notices)
+            .map_err(|failure| name_source(failure, configuration.store_has_flag))?;
         let agent = image::unpack()?;
         let from_start = has_to_manage_from_start(configuration, &budget, notices);
         let confinement = Confinement::own();

@@ -96,6 +96,16 @@ pub(crate) fn parse(text: &Path) -> Result<StoreChoice, Failure> {
     Ok(StoreChoice::Named(wanted))
 }
 
+/// Says of a failure of a store, where no flag names any, that it is the variable's.
+pub(crate) fn name_source(failure: Failure, has_flag: bool) -> Failure {
+    match failure.message.strip_prefix("--store") {
+        Some(rest) if !has_flag && rest.starts_with([' ', ':']) => {
+            Failure { message: format!("ZPAGER_STORE{rest}"), ..failure }
+        }
+        _ => failure,
+    }
+}
+
 fn parse_one(item: &[u8]) -> Result<Wanted, Failure> {
     let mut wanted = Wanted::plain("");
     let mut name = item;
@@ -202,6 +212,15 @@ mod tests {
         let found = parse(&directory);
         std::fs::remove_dir(&directory).expect("removed");
         assert_eq!(found, Ok(StoreChoice::Named(vec![Wanted::plain(directory)])));
+    }
+
+    #[test]
+    fn the_variable_is_named_where_it_is_wrong() {
+        let named = |message: &str, has_flag| name_source(Failure::own(message), has_flag).message;
+        assert_eq!(named("--store /n: no", false), "ZPAGER_STORE /n: no");
+        assert_eq!(named("--store: no", false), "ZPAGER_STORE: no");
+        assert_eq!(named("--store /n: no", true), "--store /n: no");
+        assert_eq!(named("--store-size: no", false), "--store-size: no");
     }
 
     #[test]

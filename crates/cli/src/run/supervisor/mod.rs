@@ -30,6 +30,7 @@ pub(crate) use tree::children_of;
 
 use super::config::Configuration;
 use super::enter::Entrance;
+use super::program::not_started;
 use super::remote::Helper;
 use super::report::{Ended, Notices, PoolSeen};
 use super::session::Session;
@@ -86,13 +87,7 @@ fn start(mut command: Command, configuration: &Configuration) -> Result<pid_t, F
     // The child is waited for by its id, and dropping the handle leaves it alone.
     match command.spawn() {
         Ok(child) => Ok(child.id().cast_signed()),
-        Err(error) => {
-            let message = format!("{}: {error}", configuration.program.file.display());
-            Err(match error.kind() {
-                std::io::ErrorKind::NotFound => Failure::not_found(message),
-                _ => Failure::cannot_run(message),
-            })
-        }
+        Err(error) => Err(not_started(&configuration.program.file, &error)),
     }
 }
 
