@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tempfile::TempDir;
-use zpager_tests::job::until;
-use zpager_tests::{places, victims};
+use zpager_tests::job::{until, wait};
+use zpager_tests::{Ending, places, victims};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -309,6 +310,30 @@ fn descendants_are_drawn_from_and_the_status_is_told() {
     assert_eq!(stderr(&output), "zpager: sh: ended with status 3\n");
 }
 
+/// A signal that kills the program ends the command; one after which the program ends by itself does
+/// not.
+#[test]
+fn a_signal_that_kills_the_program_ends_the_command() {
+    let victim = victims::build("field", &[]);
+    let field = format!("{} 1 24 words forever", victim.display());
+    let mild = format!("trap 'kill $!; exit 0' TERM; {field} & wait");
+    for (script, ending) in [
+        (format!("exec {field}"), Ending::Killed(Signal::TERM.as_raw())),
+        (mild, Ending::Exited(0)),
+    ] {
+        let playground = Playground::new();
+        let said = fs::File::create(playground.path("said")).expect("a file");
+        let mut command = Command::new(places::zpager());
+        command.args(["codecs", "--codec", "lz4", "--json", "rows", "--", "sh", "-c", &script]);
+        let mut zpager =
+            command.current_dir(playground.0.path()).stdout(said).spawn().expect("zpager starts");
+        playground.until_ready("the program has its memory");
+        kill_process(Pid::from_child(&zpager), Signal::TERM).expect("zpager is there");
+        assert_eq!(wait(&mut zpager, PATIENCE), Some(ending), "{script}");
+        assert_eq!(playground.path("rows").exists(), ending == Ending::Exited(0), "{script}");
+    }
+}
+
 #[test]
 fn a_program_too_short_to_be_looked_at_is_told() {
     let playground = Playground::new();
@@ -371,6 +396,18 @@ fn bad_input_is_refused() {
         assert!(output.stdout.is_empty(), "{line}: {output:?}");
         assert_eq!(playground.names(), names, "{line}: something was left");
     }
+}
+
+#[test]
+fn a_thread_of_the_kernel_has_no_memory() {
+    let is_there = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
+    if !is_there || !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root, outside of a pid namespace");
+        return;
+    }
+    let output = Playground::new().codecs(&["--pid", "2"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(stderr(&output).contains("no memory of its own"), "{output:?}");
 }
 
 /// What only root may read is told to others.

@@ -10,6 +10,7 @@ use std::fs::{File, read_to_string};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use libc::pid_t;
 use zpager_codec::{PAGE_BYTES, Page};
@@ -130,6 +131,10 @@ pub(super) fn take(pid: pid_t, drawing: Drawing) -> Result<Sample, Failure> {
 
 fn refusal(pid: pid_t, error: &io::Error) -> Failure {
     Failure::arguments(match error.raw_os_error() {
+        // A thread of the kernel can be seen and has none to open.
+        Some(libc::ENOENT | libc::ESRCH) if Path::new(&format!("/proc/{pid}")).exists() => {
+            format!("--pid {pid}: it has no memory of its own: give a program that has")
+        }
         Some(libc::ENOENT | libc::ESRCH) => {
             format!("--pid {pid}: no such process: give the id of one that is running")
         }

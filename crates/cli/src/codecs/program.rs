@@ -6,20 +6,21 @@
 //! once it has stopped growing. Bad for programs of a few milliseconds, and for those whose peak is
 //! shorter than that.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use libc::pid_t;
+use libc::{c_int, pid_t};
 use rustix::process::Signal;
 
 use super::process::{self, Memory};
 use super::sample::{Drawing, Sample};
 use crate::failure::{Failure, OrFail};
 use crate::file_limit;
-use crate::run::program::locate;
+use crate::run::program::{locate, not_started};
 use crate::run::status::Exit;
 use crate::run::supervisor::signals::{self, Signals};
 use crate::run::supervisor::stop_with;
@@ -41,7 +42,8 @@ const PAGES_MIN: u64 = 64;
 /// Runs the program to its end and draws pages of it and of all that it starts.
 ///
 /// # Errors
-/// It cannot be run, or ends before it has memory to draw from.
+/// It cannot be run, or ends before it has memory to draw from. A signal that was sent to this
+/// process and killed the program ends this process as well.
 pub(super) fn take(words: &[OsString], drawing: Drawing) -> Result<Sample, Failure> {
     let file = locate(&words[0], std::env::var_os("PATH").as_deref())?;
     // Descendants whose parent ends stay in the tree.
@@ -51,9 +53,17 @@ pub(super) fn take(words: &[OsString], drawing: Drawing) -> Result<Sample, Failu
     let program = start(&file, words, signals)?;
     let mut watch = Watch::new(drawing);
     let exit = watch.stay_with(program, signals);
-    // What the terminal sent to end the program has done so, and must not end this process too.
-    while signals.wait(Duration::ZERO).is_some() {}
+    // What the program was sent and outlived must not end this process.
+    while let Some(info) = signals.wait(Duration::ZERO) {
+        watch.taken.insert(info.si_signo);
+    }
     signals.restore();
+    if let Exit::Signal(signal) = exit
+        && watch.taken.contains(&signal)
+    {
+        exit.leave();
+        return Err(Failure::own("interrupted"));
+    }
     let name = words[0].display();
     let kept = watch.kept.filter(|kept| kept.sample.offered_pages >= PAGES_MIN);
     let mut sample = kept.map(|kept| kept.sample).ok_or_else(|| {
@@ -97,10 +107,7 @@ fn start(file: &std::path::Path, words: &[OsString], signals: Signals) -> Result
     match command.spawn() {
         // It is waited for by its id, and dropping the handle leaves it alone.
         Ok(child) => Ok(child.id().cast_signed()),
-        Err(error) => Err(Failure::cannot_run(format!(
-            "{}: {error}: give a program that this machine runs",
-            file.display()
-        ))),
+        Err(error) => Err(not_started(file, &error)),
     }
 }
 
@@ -118,17 +125,21 @@ struct Watch {
     drawing: Drawing,
     tree: Tree,
     kept: Option<Kept>,
+    /// The signals that came to this process.
+    taken: BTreeSet<c_int>,
 }
 
 impl Watch {
     fn new(drawing: Drawing) -> Self {
-        Watch { drawing, tree: Tree::below(std::process::id().cast_signed()), kept: None }
+        let tree = Tree::below(std::process::id().cast_signed());
+        Watch { drawing, tree, kept: None, taken: BTreeSet::new() }
     }
 
     /// Draws when it is due until the program ends.
     fn stay_with(&mut self, program: pid_t, signals: Signals) -> Exit {
         loop {
             if let Some(info) = signals.wait(LOOK_INTERVAL) {
+                self.taken.insert(info.si_signo);
                 signals::pass_on(&info, program);
             }
             if let Some(exit) = look_after(program) {
