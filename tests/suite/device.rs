@@ -704,6 +704,24 @@ fn a_server_that_is_killed_or_told_to_end_ends() {
     assert_eq!(std::fs::read_dir(store).expect("there").count(), 0, "something is left");
 }
 
+/// A device that is not there has nothing that could be stopped.
+#[test]
+fn there_is_no_way_back_from_a_device_that_is_not_there() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root may change what the kernel swaps to");
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/zpager-swap");
+    for verb in ["stop", "detach"] {
+        let mut command = Command::new(&script);
+        command.args([verb, "--device", "/dev/nowhere", "--socket", "/nowhere/at/all"]);
+        let output = command.output().expect("a shell");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{message}");
+        assert!(message.contains("/dev/nowhere: no block device"), "{message}");
+    }
+}
+
 #[test]
 fn a_device_is_asked_changed_and_stopped() {
     let mut server = Server::start("--size 64M --memory 16M --store STORE --store-size 64M");
@@ -712,12 +730,15 @@ fn a_device_is_asked_changed_and_stopped() {
     assert_eq!(client.write(0, &data).expect("served"), Ok(()));
     let table = String::from_utf8(server.control("status").stdout).expect("UTF-8");
     assert!(table.contains("spilled_blocks") && table.contains("codec"), "{table}");
+    assert!(table.contains("yes  has_store"), "{table}");
     let text = String::from_utf8(server.control("status --prometheus").stdout).expect("UTF-8");
     let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok());
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     assert!(lines.clone().all(|line| value(line).is_some()), "{text}");
     let written = lines.clone().find(|line| line.starts_with("zpager_device_written_bytes_total"));
     assert_eq!(written.and_then(value), Some(16 * MIB), "{text}");
+    assert!(text.contains("\nzpager_device_has_store 1\n"), "{text}");
+    assert!(text.contains("\nzpager_device_codec_info{codec=\""), "{text}");
     assert!(server.control("set memory=8M").status.success());
     assert_eq!(server.figure("memory_bytes"), 8 * MIB);
     assert!(server.figure("held_bytes") <= 8 * MIB);

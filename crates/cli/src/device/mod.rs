@@ -56,7 +56,7 @@ fn serve_until_stopped(arguments: ServeArguments) -> Result<ExitCode, Failure> {
 fn show_status(arguments: StatusArguments) -> Result<ExitCode, Failure> {
     let status = ask_status(arguments.place)?;
     let text = if arguments.prometheus {
-        status.to_prometheus()
+        table::to_prometheus(&status)
     } else if arguments.json {
         let mut text = serde_json::to_string_pretty(&status).or_fail("--json")?;
         text.push('\n');
