@@ -15,6 +15,7 @@ use crate::options::RunOptions;
 use crate::report::{self, Figures, Row};
 use crate::rivals::{Rival, RivalName, Terms};
 use crate::session::{Run, Session};
+use crate::tell;
 use crate::workloads::{Divisor, Job, Output, Workload};
 
 /// Failures in sequence after which a rival is given up.
@@ -42,14 +43,16 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
 
 /// Tells the user what is about to be changed.
 fn announce(options: &RunOptions, session: &Session) {
-    eprintln!("zpager bench changes this machine while it runs, and puts everything back:");
-    eprintln!("  every run: makes a memory cgroup");
+    tell(format_args!(
+        "zpager bench changes this machine while it runs, and puts everything back:"
+    ));
+    tell(format_args!("  every run: makes a memory cgroup"));
     if let Some(disk) = &session.slow_disk {
-        eprintln!("  every run: {}", disk.announcement());
+        tell(format_args!("  every run: {}", disk.announcement()));
     }
     for name in &options.rivals {
         for change in name.rival().changes(&session.surroundings) {
-            eprintln!("  {}: {change}", name.rival().name());
+            tell(format_args!("  {}: {change}", name.rival().name()));
         }
     }
 }

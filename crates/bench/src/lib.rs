@@ -9,6 +9,9 @@
 //! and `group` run and measure it; `disk` counts and slows down what it is swapped to; `changes` is the only way in which the machine
 //! is changed, and puts it back.
 
+// Where nobody reads what is told, the machine must still be put back.
+#![deny(clippy::print_stderr)]
+
 mod changes;
 mod compare;
 mod disk;
@@ -25,6 +28,7 @@ mod session;
 mod statistics;
 mod workloads;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -81,9 +85,14 @@ pub fn main(command: BenchCommand) -> ExitCode {
         Action::Restore => changes::guardian::wait_and_restore(),
     };
     let Err(error) = done else { return ExitCode::SUCCESS };
-    eprintln!("zpager: {error:#}");
+    tell(format_args!("zpager: {error:#}"));
     let signal = interrupt::signal().and_then(|number| u8::try_from(128 + number).ok());
     ExitCode::from(signal.unwrap_or(FAILED))
+}
+
+/// Tells a line, if anybody reads it.
+fn tell(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn list() -> Result<()> {

@@ -5,6 +5,7 @@
 //! machine falls on both alike. The result is the median of the pairs' ratios, of
 //! time on the clock and of processor time; the latter is the steadier one.
 
+use std::io::{Write as _, stderr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,6 +17,7 @@ use crate::report;
 use crate::rivals::{RivalName, Terms};
 use crate::session::{Run, Session};
 use crate::statistics::{median, range};
+use crate::tell;
 use crate::workloads::{Job, Workload};
 
 /// Longer than any workload takes.
@@ -50,7 +52,7 @@ struct Row {
 /// When the bench itself fails or is interrupted; everything is put back.
 pub(crate) fn run(options: &OverheadOptions) -> Result<()> {
     let mut session = Session::open(&options.common, None)?;
-    eprintln!("zpager bench makes a memory cgroup for every run, and removes it.");
+    tell(format_args!("zpager bench makes a memory cgroup for every run, and removes it."));
     let measured: Result<Vec<Row>> = options
         .common
         .workloads()
@@ -82,7 +84,7 @@ fn measure(
     let terms = Terms { given_bytes: free.account.peak_bytes * 2, ..terms };
     let mut pairs = Pairs::default();
     for pair in 0..options.pairs {
-        eprint!("\r{}: pair {} of {} ", workload.name(), pair + 1, options.pairs);
+        let _ = write!(stderr(), "\r{}: pair {} of {} ", workload.name(), pair + 1, options.pairs);
         let order = if pair % 2 == 0 {
             [RivalName::None, RivalName::Zpager]
         } else {
@@ -95,7 +97,7 @@ fn measure(
             pairs.take(name, &run);
         }
     }
-    eprintln!();
+    tell(format_args!(""));
     session.forget(workload)?;
     Ok(pairs.row(Row { budget_bytes: terms.given_bytes, ..row }))
 }

@@ -15,6 +15,7 @@ use crate::machine::Machine;
 use crate::options::CommonOptions;
 use crate::process::{self, Ending, Finished, Place};
 use crate::rivals::{Account, Rival, Surroundings, Terms, swap_size_bytes};
+use crate::tell;
 use crate::workloads::{Job, Output, Preparation, Workload, warm};
 
 /// A session; its end takes back all it changed.
@@ -71,7 +72,7 @@ impl Session {
         interrupt::listen()?;
         let mut changes = Changes::open(Machine::real())?;
         if changes.mark() != Mark::BOTTOM {
-            eprintln!("zpager: taking back what a killed bench left");
+            tell(format_args!("zpager: taking back what a killed bench left"));
             changes.take_back_to(Mark::BOTTOM)?;
         }
         let guardian = Guardian::start(&changes)?;

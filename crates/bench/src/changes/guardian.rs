@@ -16,6 +16,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::{Changes, Mark, read_journal};
 use crate::machine::Machine;
+use crate::tell;
 
 /// The waiting process.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ pub(crate) fn wait_and_restore() -> Result<()> {
     if made.is_empty() {
         return Ok(());
     }
-    eprintln!("zpager: the bench ended early: taking back {} changes", made.len());
+    tell(format_args!("zpager: the bench ended early: taking back {} changes", made.len()));
     let mut changes = Changes { machine: Machine::real(), journal, made };
     changes.take_back_to(Mark::BOTTOM)
 }
