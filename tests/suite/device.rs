@@ -730,7 +730,7 @@ fn a_device_is_asked_changed_and_stopped() {
     assert_eq!(client.write(0, &data).expect("served"), Ok(()));
     let table = String::from_utf8(server.control("status").stdout).expect("UTF-8");
     assert!(table.contains("spilled_blocks") && table.contains("codec"), "{table}");
-    assert!(table.contains("yes  has_store"), "{table}");
+    assert!(table.contains("1  has_store"), "{table}");
     let text = String::from_utf8(server.control("status --prometheus").stdout).expect("UTF-8");
     let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok());
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -742,6 +742,9 @@ fn a_device_is_asked_changed_and_stopped() {
     assert!(server.control("set memory=8M").status.success());
     assert_eq!(server.figure("memory_bytes"), 8 * MIB);
     assert!(server.figure("held_bytes") <= 8 * MIB);
+    assert_eq!(server.figure("threshold_percent"), 100);
+    assert!(server.control("set threshold=50%").status.success());
+    assert_eq!(server.figure("threshold_percent"), 50);
     expect_refused(&server.control("set memory=1M"), "8.0 MiB");
     expect_refused(&server.control("set memory=9999G"), "out of range");
     assert_eq!(client.read(0, 16 << 20).expect("served").as_ref(), Ok(&data));

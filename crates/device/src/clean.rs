@@ -394,6 +394,7 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
             spilled_blocks: 0,
             same_filled_blocks: 0,
             has_store: false,
+            threshold_percent: 100,
             compresses_clean: shared.compresses(),
             is_dense: false,
             // The disk has room for every block.

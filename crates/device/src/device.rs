@@ -438,6 +438,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             spilled_blocks: spilled_pages,
             same_filled_blocks: shared.blocks.saturating_sub(pooled_pages + spilled_pages),
             has_store: shared.store_bytes > 0,
+            threshold_percent: shared.threshold_percent as u64,
             compresses_clean: false,
             is_dense: shared.density.choice().is_dense,
             free_bytes: shared.room().left_bytes,

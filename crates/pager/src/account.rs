@@ -76,6 +76,7 @@ impl Process {
         if self.awaits_kin {
             return;
         }
+        self.become_heirs();
         // What moves between the two is taken off first, so that no peak counts it twice.
         let is_less = ACCOUNT.is_less();
         if is_less {

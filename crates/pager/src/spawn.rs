@@ -180,7 +180,7 @@ impl Process {
     /// The process whose memory this was has left it to an heir, which has what that had of the run.
     pub(crate) fn become_heirs(&mut self) {
         let owner = self.slot.pid.load(Relaxed);
-        if owner == identity::run_pid() {
+        if owner == identity::run_pid() || owner <= 0 {
             return;
         }
         let is_owner =
