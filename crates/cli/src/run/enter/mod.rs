@@ -39,7 +39,7 @@ use super::control::SharedControl;
 use super::image;
 use super::linkage::Linkage;
 use super::session::own_path;
-use super::supervisor::children_of;
+use super::supervisor::{Tree, children_of};
 use crate::failure::{Failure, OrFail};
 use caller::Caller;
 use hold::{Hold, Stopping, Stragglers};
@@ -130,10 +130,15 @@ impl Entrance {
         })
     }
 
-    /// Enters processes; gives what became of each, in no order.
+    /// Enters processes of a tree; gives what became of each, in no order.
     ///
     /// While they stand still no file of theirs is opened: one of them may be who serves it (fuse(4)).
-    pub(crate) fn enter(&mut self, pids: &[pid_t], control: &Control) -> Vec<(pid_t, Outcome)> {
+    pub(crate) fn enter(
+        &mut self,
+        pids: &[pid_t],
+        tree: &mut Tree,
+        control: &Control,
+    ) -> Vec<(pid_t, Outcome)> {
         let mut outcomes = Vec::new();
         let mut keep = |pid: pid_t, outcome: Outcome| outcomes.push((pid, outcome));
         let mut programs = Vec::new();
@@ -151,6 +156,14 @@ impl Entrance {
                 Ok(hold) => holds.push((hold, pid, program)),
                 Err(trouble) => keep(pid, outcome_of(trouble)),
             }
+        }
+        // Until it stood still it can have made another one that has its memory.
+        tree.refresh();
+        let (shared, mut holds): (Vec<_>, Vec<_>) =
+            holds.into_iter().partition(|(_, pid, _)| tree.is_shared(*pid));
+        for (hold, pid, _) in shared {
+            hold.release();
+            keep(pid, Outcome::Later);
         }
         let is_turn = holds.len() > 1;
         if is_turn {

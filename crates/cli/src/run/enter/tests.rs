@@ -117,6 +117,18 @@ fn threads_go_on_in_what_they_were_doing() {
     assert!(threads > (WORKS - 1) * TIMES / 2 && threads <= WORKS * TIMES, "{text}");
 }
 
+/// It may have begun to manage itself meanwhile.
+#[test]
+fn a_call_that_is_about_to_be_dispatched_is_dispatched_afterwards() {
+    let mut victim = Victim::start("dispatched", 0);
+    for _ in 0..200 {
+        assert_eq!(victim.enter(), Ok(()));
+    }
+    victim.say("go\n");
+    let text = victim.end();
+    assert!(text.contains("ok\nentries 200 200 wrong 0"), "{text}");
+}
+
 #[test]
 fn a_refusal_leaves_the_program_as_it_was() {
     let mut victim = Victim::start("threads", -12);

@@ -40,6 +40,9 @@ const SI_KERNEL: c_int = 0x80;
 const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
+/// `si_code` of a system call that is dispatched (Linux include/uapi/asm-generic/siginfo.h).
+const SYS_USER_DISPATCH: c_int = 2;
+
 /// Signals that the agent lives by: no thread of a managed process may block them.
 const AGENT_SIGNALS: u64 = bit(libc::SIGSYS) | bit(libc::SIGBUS);
 
@@ -217,6 +220,10 @@ impl StoppedThread {
                     let information = ptrace::signal_information(self.tid)?;
                     if signal == libc::SIGTRAP && information.si_code == SI_KERNEL {
                         return Ok(());
+                    } else if signal == libc::SIGSYS && information.si_code == SYS_USER_DISPATCH {
+                        // Not of the entry, whose calls are not dispatched: a thread that is managed
+                        // already was about to have this call made, with the registers that it had.
+                        self.signals.insert(0, information);
                     } else if FAULTS.contains(&signal) && information.si_code > 0 {
                         delivered = signal;
                     } else {
@@ -247,11 +254,7 @@ impl StoppedThread {
             }
         };
         let _ = ptrace::detach(self.tid, first);
-        for information in rest {
-            // SAFETY: sending a signal; the thread's ids are those of a thread that this process
-            // has just held.
-            unsafe { libc::syscall(libc::SYS_tgkill, pid, self.tid, information.si_signo) };
-        }
+        rest.iter().for_each(|information| send(pid, self.tid, information));
     }
 
     /// Whether the thread will run a handler of the program's as soon as it goes on.
@@ -264,6 +267,18 @@ impl StoppedThread {
         ptrace::set_vector_state(self.tid, &self.vector_state)?;
         ptrace::set_registers(self.tid, &self.registers)?;
         ptrace::set_signal_mask(self.tid, self.mask)
+    }
+}
+
+/// Sends a signal on to a thread: as it came where it was queued by a process, of which the kernel allows it
+/// (rt_tgsigqueueinfo(2)).
+fn send(pid: pid_t, tid: pid_t, information: &siginfo_t) {
+    let signal = information.si_signo;
+    // SAFETY: sending a signal; the ids are those of a thread that this process has just held.
+    unsafe {
+        if libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, information) != 0 {
+            libc::syscall(libc::SYS_tgkill, pid, tid, signal);
+        }
     }
 }
 

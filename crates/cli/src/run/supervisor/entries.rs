@@ -97,7 +97,7 @@ impl Entries {
         self.drop_managed(tree, control);
         let due = self.due(tree, control);
         let mut progress = false;
-        for (pid, outcome) in self.entrance.enter(&due, control) {
+        for (pid, outcome) in self.entrance.enter(&due, tree, control) {
             progress |= self.settle(pid, outcome, control);
         }
         if self.candidates.is_empty() && !self.entrance.has_stragglers() {

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use libc::{c_int, pid_t};
 
 pub(crate) use shares::is_gone;
-pub(crate) use tree::children_of;
+pub(crate) use tree::{Tree, children_of};
 
 use super::config::Configuration;
 use super::enter::Entrance;
@@ -44,7 +44,6 @@ use follow::Follow;
 use shared::SharedMemory;
 use shares::{Shares, is_full};
 use signals::Signals;
-use tree::Tree;
 use watch::{Look, Watch};
 
 /// Starts the program and stays with it until it ends, and records it if it is to be recorded.

@@ -21,6 +21,10 @@ const PAGE_BYTES: u64 = 4096;
 /// The most processes followed.
 const MAX_PROCESSES: usize = 1 << 16;
 
+/// How many siblings are compared on each side of a process by its id: those that have one memory were made
+/// one after the other as a rule.
+const NEXT_SIBLINGS: usize = 8;
+
 /// The descendants of a process.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -69,10 +73,22 @@ impl Tree {
     }
 
     /// Whether another process of the tree has the memory of `pid` for its own: neither can be
-    /// entered then.
+    /// entered then. It is its parent or a child, or had the same parent, which has ended.
     pub(crate) fn is_shared(&self, pid: pid_t) -> bool {
-        let related = self.processes().filter(|(child, parent)| *child == pid || *parent == pid);
-        related.into_iter().any(|(child, parent)| self.borrows(child, parent))
+        let mut related =
+            self.processes().filter(|(child, parent)| *child == pid || *parent == pid);
+        related.any(|(child, parent)| self.borrows(child, parent))
+            || self.next_siblings(pid).any(|other| share_memory(pid, other) == Some(true))
+    }
+
+    /// Those by whose ids a process is, where they have the same parent.
+    fn next_siblings(&self, pid: pid_t) -> impl Iterator<Item = pid_t> {
+        let parent = self.parents.get(&pid).copied();
+        let before = self.parents.range(..pid).rev();
+        let after = self.parents.range(pid + 1..);
+        let is_sibling = move |(_, of): &(&pid_t, &pid_t)| Some(**of) == parent;
+        let before = before.filter(is_sibling).take(NEXT_SIBLINGS);
+        before.chain(after.filter(is_sibling).take(NEXT_SIBLINGS)).map(|(other, _)| *other)
     }
 
     /// Whether a process uses its parent's memory, as after vfork(2).
