@@ -389,6 +389,18 @@ fn a_sandbox_that_is_refused() {
     }
 }
 
+/// A ring from before: the kernel would find nothing where pages are away, and a thread of its own cannot be
+/// entered.
+#[test]
+fn a_ring_that_was_there_before() {
+    let setup = Setup::of_mib(20).start(Start::Pressure);
+    compare(&victims::job("uring").argument("idle"), &setup);
+    let job = victims::job("uring").argument("early");
+    let (free, managed) = (job.free(), job.managed(&setup));
+    managed.expect_like(&free);
+    assert_eq!(managed.stats.managed_bytes, 0, "{}", managed.outcome.report());
+}
+
 /// Mutexes in pages that have a copy in the store, which are protected against writes: the kernel marks
 /// them when their owner ends.
 #[test]

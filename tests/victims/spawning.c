@@ -160,6 +160,22 @@ static void by_exec_in_a_thread(void) {
     CHECK_CHILD(child);
 }
 
+/* As posix_spawn of newer libc's does: handlers are cleared by the kernel, or by the child where that refuses. */
+static void spawn_clearing(void) {
+    const uint64_t clear_handlers = 1ull << 32, vfork_flags = 0x4100;
+    uint64_t arguments[11] = {clear_handlers | vfork_flags, 0, 0, 0, SIGCHLD};
+    long child = raw(SYS_clone3, (long)arguments, sizeof arguments, 0, 0, 0, 0);
+    if (child == -EINVAL || child == -ENOSYS)
+        child = raw(SYS_vfork, 0, 0, 0, 0, 0, 0);
+    if (child == 0) {
+        raw(SYS_getppid, 0, 0, 0, 0, 0, 0);
+        raw(SYS_exit_group, 3, 0, 0, 0, 0, 0);
+    }
+    int status = 0;
+    CHECK(child > 0 && wait4(child, &status, 0, NULL) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+}
+
 int main(int argc, char **argv) {
     self = argv[0];
     if (argc > 1 && strcmp(argv[1], "echo") == 0)
@@ -172,6 +188,7 @@ int main(int argc, char **argv) {
     by_vfork(tag);
     by_spawn(tag + 1000);
     by_shell();
+    spawn_clearing();
     by_exec(tag);
     by_exec_in_a_thread();
     return victim_end();

@@ -2,6 +2,8 @@
  * io_uring: reads and writes that the kernel makes by itself, through buffers
  * that are absent and through buffers that were registered, so pinned. Where
  * the kernel or the sandbox has no io_uring, only the memory is checked.
+ * With `early` the ring is there before there is much memory, and the kernel waits to write into some; with
+ * `idle` it is there and uses none.
  */
 #include "victim.h"
 #include <linux/io_uring.h>
@@ -45,13 +47,17 @@ static int ring_open(void) {
     return 1;
 }
 
-/* One operation, submitted and waited for; gives its result. */
-static int ring_do(struct io_uring_sqe operation) {
+static void ring_submit(struct io_uring_sqe operation) {
     unsigned tail = *ring.sq_tail, index = tail & *ring.sq_mask;
     ring.sqes[index] = operation;
     ring.sq_array[index] = index;
     __atomic_store_n(ring.sq_tail, tail + 1, __ATOMIC_RELEASE);
-    CHECK(syscall(SYS_io_uring_enter, ring.fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) == 1);
+    CHECK(syscall(SYS_io_uring_enter, ring.fd, 1, 0, 0, NULL, 0) == 1);
+}
+
+/* Waits for one operation; gives its result. */
+static int ring_result(void) {
+    CHECK(syscall(SYS_io_uring_enter, ring.fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0) == 0);
     unsigned head = *ring.cq_head;
     CHECK(head != __atomic_load_n(ring.cq_tail, __ATOMIC_ACQUIRE));
     int result = ring.cqes[head & *ring.cq_mask].res;
@@ -67,7 +73,8 @@ static void transfer(int fd, int opcode, char *buffer, off_t offset) {
         .addr = (uintptr_t)buffer,
         .len = CHUNK_PAGES * PAGE_BYTES,
     };
-    int result = ring_do(operation);
+    ring_submit(operation);
+    int result = ring_result();
     if (result != (int)(CHUNK_PAGES * PAGE_BYTES))
         dprintf(2, "opcode %d gives %d\n", opcode, result);
     CHECK(result == (int)(CHUNK_PAGES * PAGE_BYTES));
@@ -85,8 +92,42 @@ static void through_files(int fd, char *a, char *b, uint64_t tag, int write_opco
     pages_check(b, AREA_PAGES, tag);
 }
 
+/* A thread of the kernel's, which is one of this process's, waits for what it shall write. */
+static void early(uint64_t tag) {
+    int ends[2];
+    char *from = pages_map(1), *to = pages_map(1);
+    CHECK(pipe(ends) == 0 && ring_open());
+    struct io_uring_sqe operation = {
+        .opcode = IORING_OP_READ,
+        .flags = IOSQE_ASYNC,
+        .fd = ends[0],
+        .off = -1,
+        .addr = (uintptr_t)to,
+        .len = PAGE_BYTES,
+    };
+    ring_submit(operation);
+    ballast_make(40);
+    press();
+    page_fill(from, tag);
+    CHECK(write(ends[1], from, PAGE_BYTES) == (ssize_t)PAGE_BYTES);
+    CHECK(ring_result() == (int)PAGE_BYTES);
+    page_check(to, tag);
+}
+
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
+    if (argc > 2 && strcmp(argv[2], "early") == 0) {
+        early(tag);
+        return victim_end();
+    }
+    if (argc > 2) {
+        CHECK(ring_open());
+        ring_submit((struct io_uring_sqe){.opcode = IORING_OP_NOP});
+        CHECK(ring_result() == 0);
+        ballast_make(40);
+        press();
+        return victim_end();
+    }
     ballast_make(40);
     char *a = pages_map(AREA_PAGES), *b = pages_map(AREA_PAGES), *pinned = pages_map(CHUNK_PAGES);
     int fd = open(".", O_TMPFILE | O_RDWR, 0600);

@@ -43,10 +43,13 @@ const CLONE_VFORK: usize = 0x4000;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
 const CLONE_CHILD_SETTID: usize = 0x100_0000;
+/// The child would be without our handlers. Kernels before 5.5 refuse it, and libc does without then.
+const CLONE_CLEAR_SIGHAND: usize = 1 << 32;
 const SIGCHLD: usize = 17;
 /// Words of `struct clone_args` that matter here, and its length in all versions so far.
 const ARGS_WORDS: usize = 11;
 const EAGAIN: Errno = Errno(11);
+const EINVAL: Errno = Errno(22);
 /// How often a child is waited for that has not said yet what the run calls it, and how long each time.
 const SAYING_NAPS_MAX: u32 = 2000;
 const SAYING_NAP_NANOSECONDS: u64 = 500_000;
@@ -81,6 +84,9 @@ impl Process {
     ) -> Result<Spawn, isize> {
         let number = context.registers.rax;
         let wanted = self.wanted(thread, context).ok_or(Errno(14).as_result())?;
+        if wanted.flags & CLONE_CLEAR_SIGHAND != 0 {
+            return Err(EINVAL.as_result());
+        }
         if wanted.flags & CLONE_VM == 0 {
             return Err(self.fork(thread, context, &wanted));
         }

@@ -99,10 +99,13 @@ pub enum EventKind {
     /// A program has a filter of system calls that stands in the pager's way, or process ids that
     /// others do not know it by: it runs without zpager.
     Sandboxed,
+    /// A program had an io_uring(7) before it was to be managed, by which the kernel goes on to use its memory
+    /// without a call: it runs without zpager.
+    HasRing,
 }
 
 /// Every kind, in the order of their numbers.
-pub const EVENT_KINDS: [EventKind; 13] = [
+pub const EVENT_KINDS: [EventKind; 14] = [
     EventKind::StoreWriteFailed,
     EventKind::StoreFull,
     EventKind::BudgetExceeded,
@@ -116,6 +119,7 @@ pub const EVENT_KINDS: [EventKind; 13] = [
     EventKind::ServerFailed,
     EventKind::MirrorFailed,
     EventKind::Sandboxed,
+    EventKind::HasRing,
 ];
 
 /// One kind of event: how often, and the first time's particulars.

@@ -37,6 +37,8 @@ impl Process {
         context: &Context,
     ) -> Outcome {
         let [_, request, argument, ..] = context.registers.arguments();
+        // The kernel takes 32 bits of it, and some libc's sign them.
+        let request = request as u32 as usize;
         self.note_request(request);
         self.hold(thread, argument, argument_bytes(request));
         match request {

@@ -50,10 +50,13 @@ impl Stragglers {
     }
 
     /// Takes a report of waitpid(2) about a straggler that somebody else waited for; false when
-    /// it is about another process.
+    /// it is about another process. A thread that ran execve(2) meanwhile is known by its process's id.
     pub(crate) fn take(&mut self, tid: pid_t, status: c_int) -> bool {
-        let Some(pid) = self.pids.remove(&tid) else { return false };
-        let_go(pid, tid, ptrace::report_of(status));
+        match self.pids.remove(&tid) {
+            Some(pid) => let_go(pid, tid, ptrace::report_of(status)),
+            None if ptrace::report_of(status) == Report::Halted => drop(ptrace::detach(tid, 0)),
+            None => return false,
+        }
         true
     }
 }
@@ -131,9 +134,11 @@ impl Stopping {
 
     fn stop_all(&mut self, stragglers: &mut Stragglers) -> Result<(), Trouble> {
         loop {
+            // One that ran until now may have made another one that was not there to be found.
+            let stood_still = self.running.is_empty();
             let found_new = self.seize_new(stragglers)?;
             self.collect();
-            if !found_new && self.running.is_empty() {
+            if stood_still && !found_new {
                 return if self.stopped.is_empty() { Err(Trouble::Gone) } else { Ok(()) };
             }
             if self.takes_too_long(self.began.elapsed()) {

@@ -18,6 +18,7 @@ mod pass;
 mod place;
 mod ptrace;
 mod restart;
+mod rings;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -75,6 +76,8 @@ pub(crate) enum Outcome {
     NoAgent,
     /// It is confined so that it cannot be managed.
     Sandboxed,
+    /// It has an io_uring, by which the kernel uses memory that may be absent then ([`rings`]).
+    HasRing,
     /// It cannot be managed, for this error number; it goes on without zpager.
     Impossible(i32),
     /// The agent failed inside it and left it in no state to go on.
@@ -157,11 +160,12 @@ impl Entrance {
                 Err(trouble) => keep(pid, outcome_of(trouble)),
             }
         }
-        // Until it stood still it can have made another one that has its memory.
+        // Until it stood still it can have made another one that has its memory, or a ring.
         tree.refresh();
-        let (shared, mut holds): (Vec<_>, Vec<_>) =
-            holds.into_iter().partition(|(_, pid, _)| tree.is_shared(*pid));
-        for (hold, pid, _) in shared {
+        let (changed, mut holds): (Vec<_>, Vec<_>) = holds.into_iter().partition(|(_, pid, _)| {
+            tree.is_shared(*pid) || maps_of(*pid).is_ok_and(|maps| rings::uses_memory(*pid, &maps))
+        });
+        for (hold, pid, _) in changed {
             hold.release();
             keep(pid, Outcome::Later);
         }
@@ -174,6 +178,10 @@ impl Entrance {
             let entered = self
                 .enter_held(*pid, program, hold)
                 .and_then(|at| if is_turn { share(hold, at) } else { Ok(()) });
+            if entered == Err(Outcome::Broken) {
+                // SAFETY: it is held, and cannot go on.
+                unsafe { libc::kill(*pid, libc::SIGKILL) };
+            }
             let children = || children_of(*pid).unwrap_or_default();
             keep(
                 *pid,
@@ -194,6 +202,9 @@ impl Entrance {
             return Err(Outcome::Impossible(libc::EPERM));
         }
         let maps = maps_of(pid).map_err(outcome_of)?;
+        if rings::uses_memory(pid, &maps) {
+            return Err(Outcome::HasRing);
+        }
         let is_nested = confinement.ids > self.own.ids;
         let finds_agent = files_of(pid) == self.own_files || self.is_found_from(pid);
         let program = Program::of(pid, is_nested, finds_agent);

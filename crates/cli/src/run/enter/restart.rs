@@ -14,14 +14,15 @@ use libc::{c_long, user_regs_struct};
 /// `-EINTR`.
 const INTERRUPTED: i64 = -4;
 /// `-ERESTART_RESTARTBLOCK` (Linux include/linux/errno.h).
-const CONTINUED_BY_KERNEL: i64 = -516;
+pub(super) const CONTINUED_BY_KERNEL: i64 = -516;
 /// Length of the `syscall` instruction.
 const SYSCALL_BYTES: u64 = 2;
 
 /// Calls that give EINTR after every stop before they have done anything.
-const ENDED_BY_STOPS: [c_long; 22] = [
+const ENDED_BY_STOPS: [c_long; 23] = [
     libc::SYS_accept,
     libc::SYS_accept4,
+    libc::SYS_connect,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_epoll_wait,

@@ -18,7 +18,7 @@ use zpager_wire::{Entry, sequences_guess};
 use super::At;
 use super::hold::is_ending;
 use super::ptrace::{self, Report, RseqConfiguration};
-use super::restart::{registers_interrupted, registers_to_go_on};
+use super::restart::{CONTINUED_BY_KERNEL, registers_interrupted, registers_to_go_on};
 
 /// How long one entry may take: the agent walks the page tables of the whole process.
 const ENTRY_LIMIT: Duration = Duration::from_secs(30);
@@ -39,9 +39,6 @@ const SI_KERNEL: c_int = 0x80;
 /// the process without a word.
 const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-
-/// `si_code` of a system call that is dispatched (Linux include/uapi/asm-generic/siginfo.h).
-const SYS_USER_DISPATCH: c_int = 2;
 
 /// Signals that the agent lives by: no thread of a managed process may block them.
 const AGENT_SIGNALS: u64 = bit(libc::SIGSYS) | bit(libc::SIGBUS);
@@ -87,6 +84,10 @@ pub(crate) struct StoppedThread {
     mask: u64,
     /// Signals that came while it was stopped, in their order.
     signals: Vec<siginfo_t>,
+    /// What a fault of its own raised just before it stopped is the first of them.
+    has_fault: bool,
+    /// It has run since.
+    has_run: bool,
 }
 
 impl StoppedThread {
@@ -119,6 +120,8 @@ impl StoppedThread {
             vector_state: ptrace::vector_state(tid)?,
             mask,
             signals,
+            has_fault: false,
+            has_run: false,
         })
     }
 
@@ -201,15 +204,18 @@ impl StoppedThread {
         let faults = FAULTS.iter().fold(0, |mask, signal| mask | bit(*signal));
         // Not in a system call: nothing to restart.
         let registers = user_regs_struct { eflags: ENTRY_FLAGS, orig_rax: u64::MAX, ..registers };
+        self.has_run = true;
         ptrace::set_registers(self.tid, &registers)?;
         ptrace::set_signal_mask(self.tid, !faults)?;
-        self.run_to_trap()?;
+        self.run_to_trap(registers.rip)?;
         Ok(ptrace::registers(self.tid)?.rax)
     }
 
-    /// Lets the thread run until the `int3` at the end of the entry. Signals that are meant for
-    /// the program are kept; those that a fault raised belong to the entry.
-    fn run_to_trap(&mut self) -> Result<(), Trouble> {
+    /// Lets the thread run from `start` until the `int3` at the end of the entry. Signals that are meant for
+    /// the program are kept; those that a fault raised belong to the entry, but for one that the
+    /// program had just raised, as a managed thread a call to be dispatched: that one comes before
+    /// anything has run.
+    fn run_to_trap(&mut self, start: u64) -> Result<(), Trouble> {
         let deadline = Instant::now() + ENTRY_LIMIT;
         let mut delivered = 0;
         loop {
@@ -218,13 +224,14 @@ impl StoppedThread {
             match wait_for_stop(self.tid, deadline)? {
                 Report::Signal(signal) => {
                     let information = ptrace::signal_information(self.tid)?;
-                    if signal == libc::SIGTRAP && information.si_code == SI_KERNEL {
-                        return Ok(());
-                    } else if signal == libc::SIGSYS && information.si_code == SYS_USER_DISPATCH {
-                        // Not of the entry, whose calls are not dispatched: a thread that is managed
-                        // already was about to have this call made, with the registers that it had.
+                    let is_fault = FAULTS.contains(&signal) && information.si_code > 0;
+                    let has_begun = ptrace::registers(self.tid)?.rip != start;
+                    if is_fault && !has_begun && !self.has_fault {
+                        self.has_fault = true;
                         self.signals.insert(0, information);
-                    } else if FAULTS.contains(&signal) && information.si_code > 0 {
+                    } else if signal == libc::SIGTRAP && information.si_code == SI_KERNEL {
+                        return Ok(());
+                    } else if is_fault {
                         delivered = signal;
                     } else {
                         self.signals.push(information);
@@ -242,6 +249,9 @@ impl StoppedThread {
         let is_made_anew = self.registers.rip != self.stopped.rip;
         if is_made_anew && self.handler_comes(pid) {
             self.registers = registers_interrupted(&self.stopped);
+        } else if !self.has_run && self.stopped.rax.cast_signed() == CONTINUED_BY_KERNEL {
+            // The kernel still knows how much of its time is left.
+            self.registers = self.stopped;
         }
         // A thread that is gone refuses all of this, and needs none of it.
         let _ = self.put_back();

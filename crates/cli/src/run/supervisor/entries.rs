@@ -165,14 +165,11 @@ impl Entries {
             Outcome::NoAgent if is_gone(pid) => {}
             Outcome::NoAgent => control.events.note(EventKind::NotManaged, pid, 0, 0),
             Outcome::Sandboxed => control.events.note(EventKind::Sandboxed, pid, 0, 0),
+            Outcome::HasRing => control.events.note(EventKind::HasRing, pid, 0, 0),
             Outcome::Impossible(error) => {
                 control.events.note(EventKind::NotManaged, pid, u64::from(error.unsigned_abs()), 0);
             }
-            Outcome::Broken => {
-                control.events.note(EventKind::AgentFailed, pid, 0, 0);
-                // SAFETY: the process was held a moment ago; it cannot go on.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
-            }
+            Outcome::Broken => control.events.note(EventKind::AgentFailed, pid, 0, 0),
             Outcome::Entered { children } => {
                 for child in children {
                     self.add(child, true);

@@ -46,7 +46,8 @@ fn ends_the_program(kind: EventKind) -> bool {
         | EventKind::MirrorFailed
         | EventKind::BudgetExceeded
         | EventKind::NotManaged
-        | EventKind::Sandboxed => false,
+        | EventKind::Sandboxed
+        | EventKind::HasRing => false,
     }
 }
 
@@ -103,6 +104,10 @@ fn describe(kind: EventKind, event: &Event) -> String {
         EventKind::Sandboxed => format!(
             "process {pid} is not managed any more and not counted in the budget: it is in a \
              sandbox of its own, with a filter of system calls (seccomp)"
+        ),
+        EventKind::HasRing => format!(
+            "process {pid} is not managed and not counted in the budget: the kernel uses its memory \
+             by an io_uring that it has had since before the budget came near"
         ),
         EventKind::AgentFailed if value == 0 => {
             format!("process {pid} was ended: the agent failed while it took it over")
