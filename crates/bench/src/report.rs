@@ -117,18 +117,14 @@ impl Row {
 /// that it can be read while a long comparison goes on.
 ///
 /// # Errors
-/// When the file cannot be written. What is no plain file is written in its place.
+/// When the file cannot be written.
 pub(crate) fn write_json<R: Serialize>(rows: &[R], path: &Path) -> Result<()> {
     let mut text = serde_json::to_vec_pretty(rows)?;
     text.push(b'\n');
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".part");
-    let is_plain = fs::metadata(path).map_or(true, |found| found.is_file());
-    let written = match is_plain {
-        true => fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path)),
-        false => fs::write(path, text),
-    };
-    written.with_context(|| format!("cannot write {}", path.display()))
+    let write = || fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
+    write().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The rows as a table for a person; times are compared with zpager's.

@@ -1,4 +1,7 @@
 //! `zpager bench`: crates/bench does it; whether its results can be written is found out before.
+//!
+//! The file of results is put in the place of another as long as the bench runs, which is for plain
+//! files alone: whatever else has that name stays as it is.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,11 +25,16 @@ pub(crate) fn main(mut command: BenchCommand) -> Result<ExitCode, Failure> {
     Ok(zpager_bench::main(command))
 }
 
-/// Where `file` is; a link leads there.
+/// The file that is put in the place of `file`; a link leads to it.
 fn check_json(file: PathBuf) -> Result<PathBuf, Failure> {
     stats_file::check("--json", &file).map_err(Failure::own)?;
-    let (Target::Replaced(file) | Target::InPlace(file)) = Target::of(&file);
-    Ok(file)
+    match Target::of(&file) {
+        Target::Replaced(file) => Ok(file),
+        Target::InPlace(file) => Err(Failure::own(format!(
+            "--json {}: no plain file, as one that is replaced has to be: give one",
+            file.display()
+        ))),
+    }
 }
 
 #[cfg(test)]
@@ -34,14 +42,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_written_is_found_out_before() {
-        for (name, said) in [("/nowhere/at/all", "/nowhere/at/all"), ("/", "directory")] {
+    fn only_plain_files_are_replaced() {
+        for (name, said) in [
+            ("/nowhere/at/all", "/nowhere/at/all"),
+            ("/", "directory"),
+            ("/dev/null", "no plain file"),
+            ("/dev/stdout", "no plain file"),
+        ] {
             let failure = check_json(name.into()).expect_err(name);
             assert!(failure.message.contains(said), "{failure:?}");
             assert_eq!((failure.status, failure.message.lines().count()), (125, 1));
         }
-        for name in ["rows.json", "/dev/null"] {
-            assert_eq!(check_json(name.into()), Ok(name.into()));
-        }
+        assert_eq!(check_json("rows.json".into()), Ok("rows.json".into()));
     }
 }
