@@ -138,7 +138,7 @@ fn call(thread: &Thread) {
 impl Thread {
     /// Whether what is sent to `process` can come in it: also while it is about to end.
     fn takes_for(&self, process: &Process) -> bool {
-        self.pid == process.pid
+        self.sharer == process.sharer
     }
 
     /// Whether it can take a signal that was sent to its process.

@@ -95,6 +95,9 @@ pub(crate) struct Process {
     pub(crate) is_stuck: bool,
     /// It was forked by a managed process.
     pub(crate) is_child: bool,
+    /// Which of those that ever had this memory the process is ([`Thread::sharer`]), and how many there were.
+    pub(crate) sharer: u32,
+    pub(crate) sharers: u32,
     /// It has the descriptors of its parent or a child, not copies of them (`CLONE_FILES`).
     pub(crate) shares_descriptors: bool,
     pub(crate) published: Published,

@@ -416,6 +416,6 @@ impl Thread {
 
     /// Whether this is a thread of `process` itself, not a child that shares its memory.
     pub(crate) fn is_of(&self, process: &Process) -> bool {
-        self.pid == process.pid && self.tid.load(Relaxed) > 0
+        self.sharer == process.sharer && self.tid.load(Relaxed) > 0
     }
 }

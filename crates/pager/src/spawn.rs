@@ -93,7 +93,9 @@ impl Process {
         self.unmanage(pages_of(wanted.stack_start, wanted.stack_bytes));
         self.bury_children();
         let is_seen = thread.is_seen.load(Relaxed);
-        let child = self.threads.claim(self.pid, is_seen).ok_or(EAGAIN.as_result())?;
+        let sharer = if wanted.flags & CLONE_THREAD == 0 { self.sharers } else { thread.sharer };
+        let child = self.threads.claim(self.pid, sharer, is_seen).ok_or(EAGAIN.as_result())?;
+        self.sharers += u32::from(sharer == self.sharers);
         let waits = wanted.flags & CLONE_VFORK != 0;
         if wanted.flags & CLONE_THREAD == 0 {
             child.pid = 0;
@@ -193,7 +195,7 @@ impl Process {
             |heir: &&mut Thread| heir.has_said.load(Acquire) && heir.identity.run_pid() == owner;
         if let Some(heir) = self.threads.live().find(is_owner) {
             heir.child_pid.store(0, Relaxed);
-            self.pid = heir.pid;
+            (self.pid, self.sharer) = (heir.pid, heir.sharer);
             heir.identity.become_noted();
             identity::tell(self.slot, self.pid);
             self.slot.is_lent.fetch_sub(1, Relaxed);
@@ -271,6 +273,7 @@ impl Process {
         count(&self.control.counters.managed_processes, 1);
         self.record_forked();
         thread.pid = self.pid;
+        self.sharer = thread.sharer;
         thread.tid.store(process::tid(), Relaxed);
         thread.is_seen.store(true, Relaxed);
         self.threads.keep_only(thread);

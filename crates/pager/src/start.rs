@@ -436,6 +436,8 @@ fn build(
         put_back_pages: 0,
         is_stuck: false,
         is_child: false,
+        sharer: 0,
+        sharers: 1,
         shares_descriptors: false,
         incoming_pages_max: 0,
         published: Published::default(),
@@ -706,7 +708,7 @@ impl Process {
         let Found { tid, stack_pointer, thread_pointer, mask, sequences } = *found;
         self.spare_stack(stack_pointer, thread_pointer);
         self.spare_control_block(thread_pointer, sequences);
-        let thread: &mut Thread = self.threads.claim(self.pid, true).ok_or(ENOMEM)?;
+        let thread: &mut Thread = self.threads.claim(self.pid, self.sharer, true).ok_or(ENOMEM)?;
         thread.tid.store(tid, Relaxed);
         thread.pretended_mask = mask & OURS;
         // SAFETY: the block's stack is this thread's; the program's own stack is restored by nobody else.

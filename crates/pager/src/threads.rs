@@ -57,6 +57,8 @@ pub(crate) struct Thread {
     pub(crate) tid: AtomicI32,
     /// The process that it belongs to: not the record's, in a child made by vfork.
     pub(crate) pid: i32,
+    /// That process among all that ever had this memory, in any namespace of ids.
+    pub(crate) sharer: u32,
     /// Of a child that shares this memory and is not waited for: the id by which its parent knows
     /// it, or [`UNKNOWN`] until the parent does.
     pub(crate) child_pid: AtomicI32,
@@ -213,15 +215,21 @@ impl Threads {
         unsafe { &mut *((self.base + at * BLOCK_BYTES) as *mut Thread) }
     }
 
-    /// A block for a new thread, which `is_seen` as who makes it; the caller sets its ids. `None` when all are
-    /// taken.
-    pub(crate) fn claim(&mut self, pid: i32, is_seen: bool) -> Option<&'static mut Thread> {
+    /// A block for a new thread of a process, which `is_seen` as who makes it; the caller sets its ids. `None`
+    /// when all are taken.
+    pub(crate) fn claim(
+        &mut self,
+        pid: i32,
+        sharer: u32,
+        is_seen: bool,
+    ) -> Option<&'static mut Thread> {
         let free = (0..self.count).find(|&at| is_free(self.block(at), is_seen));
         let at = free.or_else(|| (self.count < self.most).then_some(self.count))?;
         self.count = self.count.max(at + 1);
         let thread = self.block(at);
         thread.selector = SELECTOR_BLOCK;
         thread.pid = pid;
+        thread.sharer = sharer;
         thread.tid = AtomicI32::new(CLAIMED);
         thread.child_pid = AtomicI32::new(0);
         thread.is_seen = AtomicBool::new(is_seen);
