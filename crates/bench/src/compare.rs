@@ -43,10 +43,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<()> {
 
 /// Tells the user what is about to be changed.
 fn announce(options: &RunOptions, session: &Session) {
-    tell(format_args!(
-        "zpager bench changes this machine while it runs, and puts everything back:"
-    ));
-    tell(format_args!("  every run: makes a memory cgroup"));
+    tell("zpager bench changes this machine while it runs, and puts everything back:");
+    tell("  every run: makes a memory cgroup");
     if let Some(disk) = &session.slow_disk {
         tell(format_args!("  every run: {}", disk.announcement()));
     }

@@ -28,6 +28,7 @@ mod session;
 mod statistics;
 mod workloads;
 
+use std::fmt::Display;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -91,7 +92,7 @@ pub fn main(command: BenchCommand) -> ExitCode {
 }
 
 /// Tells a line, if anybody reads it.
-fn tell(line: std::fmt::Arguments<'_>) {
+fn tell(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

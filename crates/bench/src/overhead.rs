@@ -52,7 +52,7 @@ struct Row {
 /// When the bench itself fails or is interrupted; everything is put back.
 pub(crate) fn run(options: &OverheadOptions) -> Result<()> {
     let mut session = Session::open(&options.common, None)?;
-    tell(format_args!("zpager bench makes a memory cgroup for every run, and removes it."));
+    tell("zpager bench makes a memory cgroup for every run, and removes it.");
     let measured: Result<Vec<Row>> = options
         .common
         .workloads()
@@ -97,7 +97,7 @@ fn measure(
             pairs.take(name, &run);
         }
     }
-    tell(format_args!(""));
+    tell("");
     session.forget(workload)?;
     Ok(pairs.row(Row { budget_bytes: terms.given_bytes, ..row }))
 }

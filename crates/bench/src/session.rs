@@ -72,7 +72,7 @@ impl Session {
         interrupt::listen()?;
         let mut changes = Changes::open(Machine::real())?;
         if changes.mark() != Mark::BOTTOM {
-            tell(format_args!("zpager: taking back what a killed bench left"));
+            tell("zpager: taking back what a killed bench left");
             changes.take_back_to(Mark::BOTTOM)?;
         }
         let guardian = Guardian::start(&changes)?;

@@ -14,6 +14,9 @@
 //! say so; its block and its holds are freed once the kernel says that it shares no
 //! more (kcmp(2)), at the latest when it has been waited for.
 //!
+//! Where the process itself ends, or runs another program, beside such a child that it does not wait for, that
+//! one is its heir: what it has of the run goes on in the heir's name ([`leave_to_heir`](zpager_wire::Processes::leave_to_heir)).
+//!
 //! Bad case: such a child that is killed while it is in the pager itself, in the middle
 //! of its work. All who share this memory are ended. And where all of them but one in a pid
 //! namespace of its own are killed too, that one waits for the lock in vain.

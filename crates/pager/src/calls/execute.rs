@@ -77,7 +77,7 @@ impl Process {
         if !thread.keeps_limits {
             limits::give_back();
         }
-        self.publish();
+        self.become_heirs();
         if thread.is_of(self) {
             self.bury_children();
             self.name_heir();

@@ -199,7 +199,7 @@ impl Process {
     /// The process ends: what it held of the run is given back.
     fn end(&mut self, thread: &mut Thread) -> Outcome {
         self.hold_robust(thread);
-        self.publish();
+        self.become_heirs();
         if !thread.is_of(self) {
             thread.ends();
             return Outcome::GoOn;

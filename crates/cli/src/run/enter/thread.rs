@@ -225,8 +225,7 @@ impl StoppedThread {
                 Report::Signal(signal) => {
                     let information = ptrace::signal_information(self.tid)?;
                     let is_fault = FAULTS.contains(&signal) && information.si_code > 0;
-                    let has_begun = ptrace::registers(self.tid)?.rip != start;
-                    if is_fault && !has_begun && !self.has_fault {
+                    if is_fault && !self.has_fault && ptrace::registers(self.tid)?.rip == start {
                         self.has_fault = true;
                         self.signals.insert(0, information);
                     } else if signal == libc::SIGTRAP && information.si_code == SI_KERNEL {
