@@ -17,6 +17,11 @@ SLOW = f",throttling.iops-total={OPERATIONS},throttling.bps-total={DISK_BYTES}"
 QUICK = ""
 DISK_MIB = 1024
 BOOT_SECONDS = 600
+# All its processors in one thread: in threads of their own one may read an instruction of the kernel that
+# another is just rewriting.
+ACCELERATOR = "tcg,thread=single"
+# How often it is begun where its kernel ends before it comes to the first program.
+BOOTS = 3
 # What the guest answers to a line of which something was lost on the way, and how often it is sent.
 AGAIN = "again"
 TRIALS = 5
@@ -29,6 +34,10 @@ class Failed(Exception):
 
 class NoAnswer(Failed):
     """It did not in the time it had."""
+
+
+class Ended(Failed):
+    """It was gone."""
 
 
 class Starved(Failed):
@@ -91,27 +100,34 @@ class Machine:
         self.folder = pathlib.Path(built.folder)
         self.kernel = built.kernel
         self.log = self.folder / "console.log"
-        self.buffer = b""
         disk = self.folder / "swap.raw"
         disk.unlink(missing_ok=True)
         with open(disk, "wb") as file:
             file.truncate(DISK_MIB << 20)
         command = [
-            image.find("qemu-system-x86_64"), "-accel", "tcg", "-machine", "pc", "-m", f"{mib}M",
+            image.find("qemu-system-x86_64"), "-accel", ACCELERATOR, "-machine", "pc", "-m", f"{mib}M",
             "-smp", str(processors), "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", built.kernel.image, "-initrd", built.early, "-append", KERNEL,
             "-drive", f"file={built.root},format=raw,if=virtio,readonly=on",
             "-drive", f"file={disk},format=raw,if=virtio,cache=writeback,discard=unmap{throttle}",
             "-serial", f"file:{self.log}", "-chardev", "stdio,id=line,signal=off",
             "-serial", "chardev:line"]
-        self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE)
-        self.clock = Clock(self.process.pid)
-        try:
-            self.answer(BOOT_SECONDS)
-        except Failed:
-            self.end()
-            raise
+        self.boot([str(part) for part in command])
+
+    def boot(self, command):
+        """Has QEMU begin it. A kernel that falls over before its first program says nothing of what is tried
+        here, and is begun again."""
+        for left in reversed(range(BOOTS)):
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.clock, self.buffer = Clock(self.process.pid), b""
+            try:
+                self.answer(BOOT_SECONDS)
+                return
+            except Failed as why:
+                self.end()
+                if not isinstance(why, Ended) or left == 0:
+                    raise
+                print(f"guest: did not boot, and is begun again: {why}", flush=True)
 
     def __enter__(self):
         return self
@@ -136,7 +152,7 @@ class Machine:
                 why = "it ended" if ready else f"no answer in {seconds} s"
                 said = self.buffer.decode(errors="replace")
                 is_starved = not ready and self.clock.waited_seconds() - waited > seconds / 2
-                kind = Starved if is_starved else Failed if ready else NoAnswer
+                kind = Starved if is_starved else Ended if ready else NoAnswer
                 raise kind(f"the guest: {why}\n{said}\n{self.console_tail()}")
             self.buffer += more
         said, _, rest = self.buffer.partition(b"\1")
