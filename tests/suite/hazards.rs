@@ -104,6 +104,7 @@ hazards! {
     // is theirs besides, which without a store would all be RAM.
     forks "forks" 24 in Disk;
     kin "kin" 24;
+    pooled "pooled" 90;
     siblings "siblings" 48;
     idle "idle" 29 in Disk;
     held_up "held_up" 20;

@@ -580,9 +580,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             return false;
         }
         *self.pages_in_pool(codec) += 1;
-        if self.pool.should_compact() {
-            self.compact();
-        }
+        self.compact_if_due();
         true
     }
 
@@ -624,6 +622,15 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             let is_raw = order.pages == Pages::Raw;
             let order = if is_raw { &mut self.raw } else { &mut self.compressed };
             sweep(order, &mut self.index, |_, _| None);
+        }
+    }
+
+    /// Compacts a pool with too much to gain. Where others have most of it too nothing is gained: what is left
+    /// stays in RAM for them, and what is moved is copied.
+    fn compact_if_due(&mut self) {
+        if self.pool.should_compact() && 2 * self.objects().shared_bytes() <= self.pool.held_bytes()
+        {
+            self.compact();
         }
     }
 

@@ -61,7 +61,7 @@ impl Process {
     }
 
     /// What the pool, and what was written of it ahead, holds in pages that are in no frame.
-    fn own_pool_bytes(&self) -> usize {
+    pub(crate) fn own_pool_bytes(&self) -> usize {
         self.engine.cache.ram_bytes().saturating_sub(ACCOUNT.pool_bytes())
     }
 

@@ -78,6 +78,9 @@ unsafe impl Space for OwnSpace {
         }
         self.end.fetch_max((offset + bytes).div_ceil(PAGE_BYTES), Relaxed);
     }
+    fn shared_bytes(&self) -> usize {
+        if self.pages.is_some() { ACCOUNT.pool_bytes() } else { 0 }
+    }
 }
 
 impl OwnSpace {

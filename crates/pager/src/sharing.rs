@@ -577,6 +577,12 @@ impl Process {
         false
     }
 
+    /// Whether a relative may still give pages of its own, which is room at once.
+    pub(crate) fn relatives_have_own(&self) -> bool {
+        let own_bytes = |slot: &ProcessSlot| slot.resident_bytes.load(Relaxed);
+        [UNASKED, ASKED].iter().any(|asked| self.richest_relative(*asked, own_bytes).is_some())
+    }
+
     /// Waits for a while until relatives have given room, by ending most of all.
     pub(crate) fn wait_for_room(&mut self, bytes: i64) {
         for nap in 0..BIRTH_NAPS_MAX {

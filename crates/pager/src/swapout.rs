@@ -36,16 +36,23 @@ const STEPS_MAX: u32 = 1 << 16;
 /// has to take back takes RAM again.
 const FUTILE_MAX: u32 = 8;
 const GAINLESS_MAX: u32 = 64;
+/// The same where relatives have most of the pool too, who are to give as well.
+const SHARED_GAINLESS_MAX: u32 = 4;
 /// Over the budget by this much, the user is told.
 const EXCESS_BYTES: i64 = 1 << 20;
 
 /// Pages that a process keeps of its own, and of those in frames, when a relative needs room: what
 /// one instruction and one call may need.
 const PAGES_MIN: u64 = 32;
+/// Less than this part of the pool is not worth looking for behind what relatives have too.
+const OWN_POOL_PART: usize = 8;
 /// Most holders of a page that is given for the RAM that it takes less compressed.
 const HOLDERS_FEW_MAX: u32 = 8;
 /// Batches of pages in frames that are given in vain before something else is tried.
 const TURNS_MAX: u32 = 16;
+/// Of these, so many at a time by who is asked for room: the compressed copies are no room, but take some, until
+/// who asked gives the same.
+const ASKED_TURNS_MAX: u32 = 4;
 /// Needs of room after one in vain that are left as they are: the run may need more than its budget,
 /// and a process that goes on may end.
 const STARVED_TURNS_MAX: u32 = 64;
@@ -146,7 +153,8 @@ impl Process {
         self.is_stuck && self.starved_pause > 0
     }
 
-    /// Gives pages that relatives have too, while they do the same; true once there is room.
+    /// Asks relatives for room. Once they have no pages of their own to give, gives pages that they have too,
+    /// while they do the same; true once there is room.
     fn share_out(&mut self, bytes: i64) -> bool {
         let few = self.holders_few();
         self.drop_spares(self.spare_pages);
@@ -155,13 +163,14 @@ impl Process {
             return true;
         }
         for _ in 0..TURNS_MAX {
-            // Relatives give the same pages: their clocks' hands were together at the fork.
-            let gave = self.give_shared(few);
             let was = self.asked_in_vain;
             if self.ask_relative(bytes) || self.give_until(bytes) {
                 return true;
             }
-            if !gave && self.asked_in_vain > was {
+            // Relatives give the same pages: their clocks' hands were together at the fork.
+            let is_vain = self.asked_in_vain > was;
+            let gave = (is_vain || !self.relatives_have_own()) && self.give_shared(few);
+            if !gave && is_vain {
                 break;
             }
         }
@@ -178,13 +187,14 @@ impl Process {
             if self.has_room(bytes + self.engine.more_room_bytes() as i64) {
                 break;
             }
-            let held_bytes = self.own_resident_bytes() + self.engine.cache.ram_bytes();
+            let held_bytes = self.own_resident_bytes() + self.own_pool_bytes();
             gainless = if held_bytes < least_bytes { 0 } else { gainless + 1 };
             least_bytes = least_bytes.min(held_bytes);
             let gave = self.has_departed() || self.give() || self.claim_all() > 0;
             futile = if gave { 0 } else { futile + 1 };
-            if futile == FUTILE_MAX || gainless == GAINLESS_MAX {
-                self.is_stuck = gainless == GAINLESS_MAX || self.put_back_pages > put_back_pages;
+            let gainless_max = if self.has_own_pool() { GAINLESS_MAX } else { SHARED_GAINLESS_MAX };
+            if futile == FUTILE_MAX || gainless >= gainless_max {
+                self.is_stuck = gainless >= GAINLESS_MAX || self.put_back_pages > put_back_pages;
                 break;
             }
         }
@@ -206,11 +216,18 @@ impl Process {
         }
     }
 
-    /// Gives pages that relatives have too, as far as they are not all that the process has.
+    /// Gives pages that relatives have too, as far as they are not all that the process has, and then what
+    /// the pool holds of them.
     fn give_shared(&mut self, most_holders: u32) -> bool {
-        let gave = self.shared_pages > PAGES_MIN && self.swap_out(Whose::Shared(most_holders)) > 0;
+        let gave = self.shared_pages > PAGES_MIN && self.swap_out(Whose::Shared(most_holders)) > 0
+            || !self.has_own_pool() && self.engine.cache.has_store() && self.spill();
         self.publish();
         gave
+    }
+
+    /// Whether room is gained by what leaves the pool, as relatives have little of it too.
+    fn has_own_pool(&self) -> bool {
+        self.own_pool_bytes() >= self.engine.cache.ram_bytes() / OWN_POOL_PART
     }
 
     /// One step towards room; false when it gave nothing.
@@ -546,7 +563,10 @@ impl Process {
         // Room for others to go on with, not only to stop exceeding.
         let bytes = (BATCH_PAGES * PAGE_BYTES * 4) as i64;
         let mut turns = 0;
-        while !self.give_until(bytes) && turns < TURNS_MAX && self.give_shared(self.holders_few()) {
+        while !self.give_until(bytes)
+            && turns < ASKED_TURNS_MAX
+            && self.give_shared(self.holders_few())
+        {
             turns += 1;
         }
         self.give_spares(bytes);

@@ -27,6 +27,10 @@ pub unsafe trait Space {
     }
     /// Told before a part of the stretch is written that [`SpaceSource::reserve_objects`] gave.
     fn before_write(&self, _offset: usize, _bytes: usize) {}
+    /// RAM of the stretch that others have too, in bytes: what is written there is copied first.
+    fn shared_bytes(&self) -> usize {
+        0
+    }
     /// How many of the first `bytes` bytes of an object that lies in the stretch are worth keeping:
     /// all, but where whoever put it there looks at no more. The others may be anything.
     #[inline]

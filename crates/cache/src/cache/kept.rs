@@ -109,9 +109,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 continue;
             }
             self.forget(oldest.page());
-            if self.pool.should_compact() {
-                self.compact();
-            }
+            self.compact_if_due();
             return Some(oldest.page());
         }
         None

@@ -110,9 +110,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         if self.writer.open_bytes() >= self.rules.write_bytes_min {
             self.finish_batch().inspect_err(|_| self.end_cleaning())?;
         }
-        if self.pool.should_compact() {
-            self.compact();
-        }
+        self.compact_if_due();
         if gathered > 0 { Ok(gathered) } else { Err(SpillError::Nothing) }
     }
 
