@@ -65,6 +65,7 @@ macro_rules! hazards {
 
 hazards! {
     readwrite "readwrite" 24;
+    appends "appends" 20 in Disk;
     streams "streams" 20;
     stdio "stdio" 24;
     vectors "vectors" 24;

@@ -255,6 +255,11 @@ impl Threads {
         (0..self.count).map(|at| self.block(at)).filter(|thread| thread.tid.load(Relaxed) != NOBODY)
     }
 
+    /// Pages that all calls hold together, those twice that two of them hold.
+    pub(crate) fn held_pages(&self) -> u64 {
+        self.live().flat_map(|thread| thread.held().iter()).map(|&(start, end)| end - start).sum()
+    }
+
     /// Where the hold ends that keeps `page`, if one does.
     pub(crate) fn hold_end(&self, page: u64) -> Option<u64> {
         if self.kept.contains(&page) {

@@ -61,8 +61,8 @@ const FLAGS: usize = 6;
 /// What a descriptor is, as far as transfers go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Descriptor {
-    /// A regular file or a block device.
-    File,
+    /// A regular file, of so many bytes, or a block device, which does not say.
+    File(usize),
     /// A pipe.
     Pipe,
     /// A socket without borders between messages.
@@ -76,6 +76,7 @@ pub(super) enum Descriptor {
 /// Asks what a descriptor is.
 pub(super) fn descriptor(fd: usize) -> Descriptor {
     const MODE_WORD: usize = 6;
+    const BYTES_WORD: usize = 12;
     const TYPE_MASK: u32 = 0o170_000;
     let mut status = [0u32; 36];
     let arguments = [fd, status.as_mut_ptr() as usize, 0, 0, 0, 0];
@@ -84,7 +85,10 @@ pub(super) fn descriptor(fd: usize) -> Descriptor {
         return Descriptor::Other;
     }
     match status[MODE_WORD] & TYPE_MASK {
-        0o100_000 | 0o060_000 => Descriptor::File,
+        0o100_000 | 0o060_000 => {
+            let [low, high] = [status[BYTES_WORD], status[BYTES_WORD + 1]];
+            Descriptor::File((u64::from(high) << u32::BITS | u64::from(low)) as usize)
+        }
         0o010_000 => Descriptor::Pipe,
         0o140_000 if is_stream(fd) => Descriptor::StreamSocket,
         0o140_000 => Descriptor::MessageSocket,

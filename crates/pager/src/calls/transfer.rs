@@ -2,15 +2,21 @@
 //! out of managed memory are made in pieces, so that a buffer larger than the
 //! budget can be filled; the program sees one call.
 //!
-//! Pieces of regular files are made here, with all signals blocked: that is what
-//! the kernel does by itself for them, whose transfers are not interrupted.
-//! Those of pipes and stream sockets are [`super::stream`]'s. A message that may
+//! Those of regular files are made here, with all signals blocked: that is what
+//! the kernel does by itself for them, whose transfers are not interrupted. At a
+//! file's own position they are made whole as long as that takes a part of the
+//! budget only: others may append to the file, or read by the same position, and
+//! what each of them does with one call stays together.
+//! Pieces of pipes and stream sockets are [`super::stream`]'s. A message that may
 //! not be cut is made whole, and exceeds the budget rather than break.
 //!
 //! `getrandom` is a read as well, of no file.
 //!
 //! A transfer with a file of `/proc` at a position that is an address of managed
 //! memory is one with `/proc/self/mem`: the memory there is held as well.
+//!
+//! Bad case: records longer than that part of the budget, which several processes append to a file at
+//! the same time: pieces of them may alternate.
 
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::signal::Context;
@@ -26,8 +32,8 @@ const PIECE_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES_MIN: usize = 64 << 10;
 /// Part of the budget that one piece may take.
 const PIECE_PART: usize = 32;
-/// Part of the budget that a buffer of a device may take whole.
-const DEVICE_PART: usize = 2;
+/// Part of the budget that buffers of a device, and those of files together, may take whole.
+const WHOLE_PART: usize = 2;
 /// `IOV_MAX`.
 pub(super) const VECTORS_MAX: usize = 1024;
 /// `struct iovec`.
@@ -60,6 +66,8 @@ pub(crate) struct Pieces {
     offset: Option<usize>,
     /// Where in memory it begins, if the file may be `/proc/self/mem`.
     memory: Option<usize>,
+    /// All that it takes is held.
+    is_whole: bool,
     piece_bytes: usize,
 }
 
@@ -101,6 +109,7 @@ impl Process {
             ),
             offset: (names_offset && !at_position).then_some(offset),
             memory: self.memory_position(fd, (names_offset && !at_position).then_some(offset)),
+            is_whole: false,
             piece_bytes: self.piece_bytes(),
         };
         let bytes = if pieces.is_vector {
@@ -123,11 +132,13 @@ impl Process {
         };
         if bytes > pieces.piece_bytes && !has_flags {
             match descriptor(fd) {
-                Descriptor::File => return Outcome::Transfer(pieces),
+                Descriptor::File(file_bytes) => {
+                    return Outcome::Transfer(self.whole(thread, pieces, bytes, file_bytes));
+                }
                 Descriptor::MessageSocket => {}
                 // With a place in the file it is none of these, and the kernel says so.
                 _ if names_offset => {}
-                Descriptor::Other if bytes <= self.device_bytes_max() => {}
+                Descriptor::Other if bytes <= self.whole_bytes_max() => {}
                 kind => return self.begin_pieces(thread, context, kind, [0; 7]),
             }
         }
@@ -155,18 +166,55 @@ impl Process {
             is_vector: false,
             offset: None,
             memory: None,
+            is_whole: false,
             piece_bytes,
         })
+    }
+
+    /// A transfer of `bytes` of managed memory with a file: with all of it held if it is at the file's
+    /// own position and little enough.
+    fn whole(
+        &mut self,
+        thread: &mut Thread,
+        pieces: Pieces,
+        bytes: usize,
+        file_bytes: usize,
+    ) -> Pieces {
+        let Pieces { at, writes, is_vector, piece_bytes, .. } = pieces;
+        if pieces.offset.is_some() || pieces.memory.is_some() {
+            return pieces;
+        }
+        // A buffer may be much longer than what there is to read.
+        let left = if writes { CALL_BYTES_MAX } else { pieces.left_bytes(file_bytes) };
+        let length = if is_vector { pieces.length } else { pieces.length.min(left) };
+        let held_bytes = if is_vector { bytes } else { length };
+        let most = left.min(self.file_bytes_max());
+        if held_bytes <= piece_bytes || held_bytes > most {
+            return pieces;
+        }
+        if is_vector {
+            self.hold_vectors(thread, at, length, writes);
+        } else {
+            self.hold_for(thread, at, length, writes);
+        }
+        Pieces { length, is_whole: true, ..pieces }
+    }
+
+    /// Most bytes that one more transfer with a file may hold. The run's processes have one budget, and
+    /// so have the threads of each.
+    fn file_bytes_max(&self) -> usize {
+        // Of a run that is recorded every buffer is longer than what is resident.
+        if self.recorder.is_some() {
+            return 0;
+        }
+        let own_part = self.whole_bytes_max() / self.control.processes.count().max(1) as usize;
+        own_part.saturating_sub(self.threads.held_pages() as usize * PAGE_BYTES)
     }
 
     /// The address of managed memory at which a file is read or written, if it may be one.
     fn memory_position(&self, fd: usize, offset: Option<usize>) -> Option<usize> {
         let position = match offset {
-            None if self.memory_files[fd % MEMORY_FILES] == fd as i32 => {
-                // SAFETY: asks for the position.
-                let asked = unsafe { syscall::call(nr::__NR_lseek, [fd, 0, SEEK_CUR, 0, 0, 0]) };
-                usize::try_from(asked).ok()?
-            }
+            None if self.memory_files[fd % MEMORY_FILES] == fd as i32 => position(fd)?,
             offset => offset?,
         };
         (self.is_managed(position, 1) && is_in_proc(fd)).then_some(position)
@@ -181,8 +229,8 @@ impl Process {
         Outcome::GoOn
     }
 
-    fn device_bytes_max(&self) -> usize {
-        self.control.settings.budget_bytes as usize / DEVICE_PART
+    fn whole_bytes_max(&self) -> usize {
+        self.control.settings.budget_bytes as usize / WHOLE_PART
     }
 
     /// Bytes of vectors that lie in managed memory.
@@ -239,6 +287,13 @@ impl Process {
     }
 }
 
+/// Where the next transfer with a file begins, if it has such a place.
+fn position(fd: usize) -> Option<usize> {
+    // SAFETY: asks for the position.
+    let asked = unsafe { syscall::call(nr::__NR_lseek, [fd, 0, SEEK_CUR, 0, 0, 0]) };
+    usize::try_from(asked).ok()
+}
+
 /// Whether a descriptor is a file of `/proc`.
 fn is_in_proc(fd: usize) -> bool {
     const PROC_SUPER_MAGIC: u64 = 0x9fa0;
@@ -250,8 +305,22 @@ fn is_in_proc(fd: usize) -> bool {
 }
 
 impl Pieces {
+    /// Bytes from the position to the end of a file of so many, in whole pages: a direct read asks for
+    /// whole blocks.
+    fn left_bytes(&self, file_bytes: usize) -> usize {
+        let End::File(fd) = self.end else { return 0 };
+        let before = position(fd).unwrap_or(usize::MAX);
+        file_bytes.saturating_sub(before).next_multiple_of(PAGE_BYTES)
+    }
+
     /// Makes the transfer; gives what the whole call returns.
     pub(super) fn transfer(&self, thread: &mut Thread) -> isize {
+        if self.is_whole {
+            let moved = self.call(self.at, self.length, 0);
+            // The program may go on for long without another call.
+            thread.let_go();
+            return moved;
+        }
         if !self.is_vector {
             return self.transfer_buffer(thread, self.at, self.length.min(CALL_BYTES_MAX), 0);
         }
@@ -313,14 +382,16 @@ impl Pieces {
                 return unsafe { syscall::call(nr::__NR_getrandom, [at, bytes, flags, 0, 0, 0]) };
             }
         };
-        let number = match (self.writes, self.offset) {
-            (false, None) => nr::__NR_read,
-            (false, Some(_)) => nr::__NR_pread64,
-            (true, None) => nr::__NR_write,
-            (true, Some(_)) => nr::__NR_pwrite64,
+        let number = match (self.writes, self.offset, self.is_whole && self.is_vector) {
+            (false, None, false) => nr::__NR_read,
+            (false, None, true) => nr::__NR_readv,
+            (false, Some(_), _) => nr::__NR_pread64,
+            (true, None, false) => nr::__NR_write,
+            (true, None, true) => nr::__NR_writev,
+            (true, Some(_), _) => nr::__NR_pwrite64,
         };
         let offset = self.offset.map_or(0, |offset| offset + done);
-        // SAFETY: a piece of the program's own call, with its buffer held.
+        // SAFETY: the program's own call, or a piece of it, with its buffers held.
         unsafe { syscall::call(number, [fd, at, bytes, offset, 0, 0]) }
     }
 }
