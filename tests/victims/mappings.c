@@ -9,6 +9,8 @@
  * calls through libc, `raw` by the bare instruction.
  */
 #include "victim.h"
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #define WINDOW_PAGES (48 * MIB_PAGES)
 #define ROUNDS 8
@@ -355,6 +357,50 @@ static void check_in_a_child(void) {
     CHECK_CHILD(child);
 }
 
+/* A mapping over a range that the kernel refuses once it has unmapped what is there: a socket has none. */
+static void step_map_refused(void) {
+    size_t first, count = fresh(&first), part = 1 + below(&rng, count - 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    CHECK(raw(SYS_mmap, (long)at(first), part * PAGE_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0)
+          == -ENODEV);
+    close(fd);
+    unsigned char resident;
+    if (mincore(at(first), PAGE_BYTES, &resident) == 0)
+        return; /* a kernel that asks before it unmaps */
+    places_set(first, part, UNMAPPED, 0);
+    if (below(&rng, 2)) {
+        CHECK(do_mmap(at(first), part * PAGE_BYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE)
+              == (long)at(first));
+        places_set(first, part, READ_WRITE, 0);
+    }
+    if (below(&rng, 16) == 0)
+        check_in_a_child();
+}
+
+/* Likewise a move, for which the address space is too small. */
+static void step_move_refused(void) {
+    size_t first, count = fresh(&first), to = below(&rng, WINDOW_PAGES - LONGEST);
+    if (to < first + count && first < to + count)
+        return;
+    struct rlimit before, none = {0, RLIM_INFINITY};
+    CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+    none.rlim_max = before.rlim_max;
+    CHECK(setrlimit(RLIMIT_AS, &none) == 0);
+    long r = raw(SYS_mremap, (long)at(first), count * PAGE_BYTES, count * PAGE_BYTES,
+                 MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, (long)at(to), 0);
+    CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+    CHECK(r == -ENOMEM);
+    for (size_t i = to; i < to + count; i++) {
+        unsigned char resident;
+        if (places[i].state != UNMAPPED && mincore(at(i), PAGE_BYTES, &resident) != 0)
+            places_set(i, 1, UNMAPPED, 0);
+    }
+    if (below(&rng, 16) == 0)
+        check_in_a_child();
+}
+
 static void step(void) {
     static void (*const steps[])(void) = {
         step_map,
@@ -379,6 +425,8 @@ static void step(void) {
         step_move_resizing,
         step_discard_over_holes,
         step_protect_up_to_a_hole,
+        step_map_refused,
+        step_move_refused,
     };
     steps[below(&rng, COUNT(steps))]();
     for (int i = 0; i < 8; i++)

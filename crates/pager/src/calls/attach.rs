@@ -35,10 +35,11 @@ impl Process {
             return Outcome::Done(EINVAL.as_result());
         }
         let result = self.make(nr::__NR_shmat, arguments);
-        if let Ok(start) = result {
-            self.dropped(pages_of(start, bytes));
-            self.publish();
+        match result {
+            Ok(start) => self.dropped(pages_of(start, bytes)),
+            Err(_) => self.drop_unmapped(pages_of(address, bytes)),
         }
+        self.publish();
         Outcome::of(result)
     }
 }

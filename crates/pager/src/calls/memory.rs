@@ -85,6 +85,30 @@ impl Process {
         }
     }
 
+    /// After a mapping at a given place was refused: before that the kernel may have unmapped what was
+    /// there, by its version and by who refused. Asks it what still is.
+    pub(super) fn drop_unmapped(&mut self, pages: Pages) {
+        if !self.regions.overlaps(&pages) {
+            return;
+        }
+        let mut from = pages.start;
+        let outcome = maps::each_line(|line| {
+            let mapped = pages_of(line.start, line.end - line.start);
+            let hole_end = mapped.start.min(pages.end);
+            if from < hole_end {
+                self.dropped(from..hole_end);
+            }
+            from = from.max(mapped.end);
+        });
+        if from < pages.end {
+            match outcome {
+                Ok(()) => self.dropped(from..pages.end),
+                // Nobody tells, where there is no `/proc`.
+                Err(_) => self.unmanage(from..pages.end),
+            }
+        }
+    }
+
     fn map(&mut self, mut arguments: [usize; 6]) -> Outcome {
         let [address, bytes, protection, flags, ..] = arguments;
         // However small: an allocator may have all of its memory in small mappings, as musl's has.
@@ -98,14 +122,18 @@ impl Process {
             return Outcome::Done(ENOMEM.as_result());
         }
         let result = self.make(nr::__NR_mmap, arguments);
-        if let Ok(start) = result {
-            let pages = pages_of(start, page_end(bytes));
-            if is_fixed {
-                self.dropped(pages.clone());
+        match result {
+            Ok(start) => {
+                let pages = pages_of(start, page_end(bytes));
+                if is_fixed {
+                    self.dropped(pages.clone());
+                }
+                if is_candidate {
+                    self.manage(pages, (protection & PROTECTION_MASK) as u32);
+                }
             }
-            if is_candidate {
-                self.manage(pages, (protection & PROTECTION_MASK) as u32);
-            }
+            Err(_) if is_fixed => self.drop_unmapped(pages_of(address, page_end(bytes))),
+            Err(_) => {}
         }
         Outcome::of(result)
     }
@@ -144,7 +172,13 @@ impl Process {
         if is_managed && (result.is_err() || flags & nr::MREMAP_DONTUNMAP as usize != 0) {
             self.keep_apart(old, old_bytes, false);
         }
-        let Ok(new) = result else { return Outcome::of(result) };
+        let Ok(new) = result else {
+            if is_fixed {
+                self.drop_unmapped(pages_of(arguments[4], new_bytes));
+                self.drop_unmapped(from);
+            }
+            return Outcome::of(result);
+        };
         let to = pages_of(new, new_bytes);
         if is_fixed {
             self.dropped(to.clone());
