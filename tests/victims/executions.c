@@ -7,6 +7,29 @@
 
 #define PAGES (40 * MIB_PAGES)
 #define EXECUTIONS 200
+#define ARGUMENTS 2400ul
+#define FIRST 3 /* before those: a shell, and what it does */
+
+/* A program with thousands of arguments, each on a page of its own that is swapped out. */
+static void arguments(void) {
+    char *strings = pages_map(ARGUMENTS), **list = pages_map(16);
+    list[0] = "sh";
+    list[1] = "-c";
+    list[2] = "test $# = 2399 && shift 2398 && test \"$1\" = argument-2399";
+    for (size_t i = 0; i < ARGUMENTS; i++) {
+        list[FIRST + i] = strings + i * PAGE_BYTES;
+        sprintf(list[FIRST + i], "argument-%zu", i);
+    }
+    list[FIRST + ARGUMENTS] = NULL;
+    press();
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        execv("/bin/sh", list);
+        _exit(98);
+    }
+    CHECK_CHILD(child);
+}
 
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
@@ -23,5 +46,8 @@ int main(int argc, char **argv) {
         CHECK_CHILD(child);
     }
     pages_check(memory, PAGES, tag);
+    CHECK(munmap(memory, PAGES * PAGE_BYTES) == 0);
+    ballast_make(28);
+    arguments();
     return victim_end();
 }

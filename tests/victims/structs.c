@@ -322,6 +322,19 @@ static void terminals_and_signals(void) {
     }
 }
 
+/* A string that begins in memory which nobody manages, and goes on in memory that is swapped out. */
+static void strings_across(void) {
+    char *pages = pages_map(32), *border = pages + 16 * PAGE_BYTES;
+    CHECK(mmap(pages, 16 * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED,
+               -1, 0)
+          == pages);
+    strcpy(border - 5, "/dev/null");
+    press();
+    int fd = open(border - 5, O_RDONLY);
+    CHECK(fd >= 0);
+    close(fd);
+}
+
 static void offsets(void) {
     off_t *from = COPY(off_t, 0), *to = COPY(off_t, 0);
     int out = open(".", O_TMPFILE | O_RDWR, 0600);
@@ -364,6 +377,7 @@ int main(int argc, char **argv) {
     sockets();
     processes();
     terminals_and_signals();
+    strings_across();
     offsets();
     bad_addresses();
     return victim_end();

@@ -29,8 +29,7 @@ impl Process {
             return;
         }
         let pages = pages_of(address, bytes);
-        // A thread that holds more than a call can name keeps the rest by chance only.
-        let _ = thread.hold(pages.clone());
+        thread.hold(pages.clone());
         self.make_resident(pages.clone(), Keep::Nothing);
         self.make_own(&pages);
     }
@@ -39,7 +38,7 @@ impl Process {
     pub(crate) fn hold_to_read(&mut self, thread: &mut Thread, address: usize, bytes: usize) {
         if self.is_managed(address, bytes) {
             let pages = pages_of(address, bytes);
-            let _ = thread.hold(pages.clone());
+            thread.hold(pages.clone());
             self.make_resident(pages, Keep::Copies);
         }
     }

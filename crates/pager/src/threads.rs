@@ -148,15 +148,27 @@ impl Thread {
         is_called || is_begun
     }
 
-    /// Holds `pages` as well. False when too many are held.
-    #[must_use]
-    pub(crate) fn hold(&mut self, pages: Pages) -> bool {
+    /// Holds `pages` as well. Where there are more than a call can name, as arguments of a program may
+    /// be, what lies between them is held with them.
+    pub(crate) fn hold(&mut self, pages: Pages) {
         if self.holds == HOLDS_MAX {
-            return false;
+            let (start, end) = &mut self.held[HOLDS_MAX - 1];
+            (*start, *end) = (pages.start.min(*start), pages.end.max(*end));
+        } else {
+            self.held[self.holds] = (pages.start, pages.end);
+            self.holds += 1;
         }
-        self.held[self.holds] = (pages.start, pages.end);
-        self.holds += 1;
-        true
+    }
+
+    /// Makes one of the last two holds, if the last one begins where the other ends.
+    pub(crate) fn join_last(&mut self) {
+        // The first is another process's.
+        if let [.., (_, end), (next_start, next_end)] = &mut self.held[1..self.holds]
+            && end == next_start
+        {
+            *end = *next_end;
+            self.holds -= 1;
+        }
     }
 
     /// How many more can be held.

@@ -152,15 +152,14 @@ impl Process {
     /// Holds a string in the program's memory, up to its zero byte.
     pub(super) fn hold_string(&mut self, thread: &mut Thread, address: usize) {
         let mut bytes = 0;
-        while bytes < STRING_BYTES_MAX {
+        // Nothing has to be held of a string that no managed memory can be in.
+        while self.is_managed(address.saturating_add(bytes), STRING_BYTES_MAX.saturating_sub(bytes))
+        {
             let at = address.saturating_add(bytes);
-            if !self.is_managed(at, 1) {
-                return;
-            }
             let step = STRING_STEP_BYTES - at % STRING_STEP_BYTES;
             let mut part = [0u8; STRING_STEP_BYTES];
             if bytes == 0 || at.is_multiple_of(zpager_sys::PAGE_BYTES) {
-                self.hold_to_read(thread, at, 1);
+                self.hold_once(thread, at, Self::hold_to_read);
             }
             if !self.peek(at, &mut part[..step]) || part[..step].contains(&0) {
                 return;
@@ -183,7 +182,7 @@ impl Process {
         }
     }
 
-    /// Holds the page of a list's entry, once a page.
+    /// Holds the page of a string or a list's entry, once a page.
     fn hold_once(
         &mut self,
         thread: &mut Thread,
@@ -193,6 +192,7 @@ impl Process {
         let page = (place / zpager_sys::PAGE_BYTES) as u64;
         if !thread.held().iter().any(|&(start, end)| start <= page && page < end) {
             hold(self, thread, place, 1);
+            thread.join_last();
         }
     }
 
