@@ -89,6 +89,30 @@ static void raw_futex(void) {
     CHECK(raw(SYS_futex, 8, FUTEX_WAIT, 0, 0, 0, 0) == -EFAULT);
 }
 
+/* Several words with one call, which names them in a list. */
+static void several(void) {
+    enum { WAIT_LIST = 449, REQUEUE = 456, SIZE_U32 = 2, PRIVATE = 128 };
+    struct waiter {
+        uint64_t value, at;
+        uint32_t flags, reserved;
+    };
+    uint32_t *words = pages_map(64);
+    struct waiter *waiters = pages_map(16);
+    for (int i = 0; i < 8; i++) {
+        words[i * 8 * PAGE_WORDS * 2] = i;
+        waiters[i] = (struct waiter){i, (uint64_t)&words[i * 8 * PAGE_WORDS * 2],
+                                     SIZE_U32 | PRIVATE, 0};
+    }
+    waiters[7].value = 0;
+    press();
+    press(); /* what has just been written outlasts one */
+    long r = raw(WAIT_LIST, (long)waiters, 8, 0, 0, 0, 0);
+    CHECK(r == -EAGAIN || r == -ENOSYS); /* before Linux 5.16 */
+    press();
+    r = raw(REQUEUE, (long)waiters, 0, 1, 1, 0, 0);
+    CHECK(r == 0 || r == -ENOSYS); /* before Linux 6.7 */
+}
+
 static void robust(void) {
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
@@ -135,6 +159,7 @@ int main(int argc, char **argv) {
     CHECK(table->turn == THREADS * ROUNDS);
     press();
     raw_futex();
+    several();
     robust();
     note(table->sum);
     note(table->inherited);

@@ -39,10 +39,13 @@ enum Argument {
     ByteAPage(usize),
     /// Points to a signal mask's pointer and length, as `pselect6` has it.
     MaskAt,
+    /// Points to an array of `struct futex_waitv`, each with the address of a futex: as many as another
+    /// argument says, or two.
+    Waiters(Option<usize>),
 }
 
 use Argument::{
-    Array, ByteAPage, Bytes, BytesAt, Fixed, Length, MaskAt, Message, Set, Text, Value,
+    Array, ByteAPage, Bytes, BytesAt, Fixed, Length, MaskAt, Message, Set, Text, Value, Waiters,
     WordAndBytes,
 };
 
@@ -51,6 +54,10 @@ pub(super) const UNKNOWN_BYTES: usize = 4096;
 /// Longest a buffer can be that a pointed-to length names.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 const MESSAGE_BYTES: usize = 56;
+/// `struct futex_waitv`, most of them, and a futex with the number of its node.
+const WAITER_BYTES: usize = 24;
+const WAITERS_MAX: usize = 128;
+const FUTEX_BYTES: usize = 8;
 const TIME: Argument = Fixed(16);
 const MASK: Argument = Fixed(8);
 const STAT: Argument = Fixed(144);
@@ -130,7 +137,8 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_sendfile => &[Value, Value, Fixed(8)],
         nr::__NR_splice | nr::__NR_copy_file_range => &[Value, Fixed(8), Value, Fixed(8)],
         nr::__NR_futex => &[Fixed(4), Value, Value, TIME, Fixed(4)],
-        nr::__NR_futex_waitv => &[Array(24, 1), Value, Value, TIME],
+        nr::__NR_futex_waitv => &[Waiters(Some(1)), Value, Value, TIME],
+        nr::__NR_futex_requeue => &[Waiters(None)],
         nr::__NR_nanosleep => &[TIME, TIME],
         nr::__NR_clock_nanosleep => &[Value, Value, TIME, TIME],
         nr::__NR_clock_gettime | nr::__NR_clock_getres | nr::__NR_clock_settime => &[Value, TIME],
@@ -294,6 +302,20 @@ impl Process {
                     self.hold(thread, mask, bytes.min(8));
                 }
             }
+            Waiters(at) => {
+                let count = at.map_or(2, |at| arguments[at] as u32 as usize).min(WAITERS_MAX);
+                self.hold_waiters(thread, pointer, count);
+            }
+        }
+    }
+
+    /// `struct futex_waitv`: value, address, flags.
+    fn hold_waiters(&mut self, thread: &mut Thread, list: usize, count: usize) {
+        self.hold(thread, list, count * WAITER_BYTES);
+        for waiter in 0..count {
+            let place = list.saturating_add(waiter * WAITER_BYTES);
+            let Some([_, futex]) = self.peek_words(place) else { return };
+            self.hold(thread, futex, FUTEX_BYTES);
         }
     }
 
