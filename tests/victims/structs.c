@@ -5,7 +5,12 @@
  */
 #include "victim.h"
 #include <dirent.h>
+#include <asm/ldt.h>
+#include <linux/fs.h>
+#include <linux/fsmap.h>
+#include <linux/netlink.h>
 #include <linux/stat.h>
+#include <mqueue.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -335,6 +340,71 @@ static void strings_across(void) {
     close(fd);
 }
 
+/* Structs with an array behind them: it begins on a page of its own. */
+static void arrays_behind(void) {
+    char *border = (char *)pages_map(48) + 16 * PAGE_BYTES;
+    struct file_dedupe_range *same = (void *)(border - sizeof *same);
+    *same = (struct file_dedupe_range){.src_length = PAGE_BYTES, .dest_count = 1};
+    same->info[0].dest_fd = -1;
+    press();
+    CHECK(ioctl(file, FIDEDUPERANGE, same) == 0 || errno != EFAULT);
+    struct fsmap_head *map = (void *)(border + 8 * PAGE_BYTES - sizeof *map);
+    memset(map, 0, sizeof *map);
+    map->fmh_count = 128;
+    memset(&map->fmh_keys[1], 0xff, sizeof map->fmh_keys[1]);
+    map->fmh_keys[1].fmr_reserved[0] = map->fmh_keys[1].fmr_reserved[1] =
+        map->fmh_keys[1].fmr_reserved[2] = 0;
+    memset(map->fmh_recs, 0x5a, 128 * sizeof map->fmh_recs[0]);
+    press();
+    CHECK(ioctl(file, FS_IOC_GETFSMAP, map) == 0 || errno != EFAULT);
+}
+
+/* Structs that point to further memory, and buffers of many pages. */
+static void pointed(void) {
+    enum { SET_ATTRIBUTE_AT = 463, GET_ATTRIBUTE_AT = 464 };
+    struct attribute {
+        uint64_t value;
+        uint32_t bytes, flags;
+    };
+    struct user_desc *segment = COPY(struct user_desc, .entry_number = 8000, .limit = 1);
+    char *segments = pages_map(32), *value = slot(), *found = slot(), *cookie = slot(),
+         *queue = string("structs-queue");
+    memset(segments, 0x5a, 32 * PAGE_BYTES);
+    struct attribute *written = COPY(struct attribute, (uint64_t)value, 100, 0),
+                     *read = COPY(struct attribute, (uint64_t)found, PAGE_BYTES, 0);
+    char *attribute = string("user.structs"), *none = string("");
+    struct sigevent *event = slot();
+    press();
+    long r = syscall(SYS_modify_ldt, 1, segment, sizeof *segment);
+    if (r == 0) { /* a kernel may be built without them */
+        press();
+        CHECK(syscall(SYS_modify_ldt, 0, segments, 65536) == 65536);
+    }
+    press();
+    r = raw(SET_ATTRIBUTE_AT, file, (long)none, AT_EMPTY_PATH, (long)attribute, (long)written,
+            sizeof *written);
+    CHECK(r == 0 || r == -ENOSYS || r == -EOPNOTSUPP); /* before Linux 6.13 */
+    if (r == 0) {
+        press();
+        CHECK(raw(GET_ATTRIBUTE_AT, file, (long)none, AT_EMPTY_PATH, (long)attribute, (long)read,
+                  sizeof *read)
+              == 100);
+        CHECK(memcmp(found, value, 100) == 0);
+    }
+    press();
+    int mq = syscall(SYS_mq_open, queue, O_CREAT | O_RDWR, 0600, NULL);
+    int answers = socket(AF_NETLINK, SOCK_RAW, 0);
+    if (mq >= 0 && answers >= 0) {
+        event->sigev_notify = SIGEV_THREAD;
+        event->sigev_signo = answers;
+        event->sigev_value.sival_ptr = cookie;
+        press();
+        CHECK(syscall(SYS_mq_notify, mq, event) == 0);
+        CHECK(syscall(SYS_mq_unlink, queue) == 0);
+    }
+    close(mq), close(answers);
+}
+
 static void offsets(void) {
     off_t *from = COPY(off_t, 0), *to = COPY(off_t, 0);
     int out = open(".", O_TMPFILE | O_RDWR, 0600);
@@ -378,6 +448,8 @@ int main(int argc, char **argv) {
     processes();
     terminals_and_signals();
     strings_across();
+    arrays_behind();
+    pointed();
     offsets();
     bad_addresses();
     return victim_end();

@@ -37,16 +37,18 @@ enum Argument {
     Message,
     /// Points to as many bytes as another argument's bytes have pages.
     ByteAPage(usize),
-    /// Points to a signal mask's pointer and length, as `pselect6` has it.
-    MaskAt,
+    /// Points to a buffer's pointer and length, as `pselect6` has them of its signal mask; at most so long.
+    BufferAt(usize),
+    /// Points to a `struct sigevent`, which has a pointer to a message where a thread is to be notified.
+    Event,
     /// Points to an array of `struct futex_waitv`, each with the address of a futex: as many as another
     /// argument says, or two.
     Waiters(Option<usize>),
 }
 
 use Argument::{
-    Array, ByteAPage, Bytes, BytesAt, Fixed, Length, MaskAt, Message, Set, Text, Value, Waiters,
-    WordAndBytes,
+    Array, BufferAt, ByteAPage, Bytes, BytesAt, Event, Fixed, Length, Message, Set, Text, Value,
+    Waiters, WordAndBytes,
 };
 
 /// What an argument of an unknown call is taken to point to.
@@ -54,6 +56,12 @@ pub(super) const UNKNOWN_BYTES: usize = 4096;
 /// Longest a buffer can be that a pointed-to length names.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 const MESSAGE_BYTES: usize = 56;
+/// `struct sigevent`, and of `mq_notify` what it points to (`NOTIFY_COOKIE_LEN`).
+const EVENT_BYTES: usize = 64;
+const COOKIE_BYTES: usize = 32;
+const SIGEV_THREAD: usize = 2;
+/// `XATTR_SIZE_MAX`.
+const ATTRIBUTE_BYTES_MAX: usize = 65536;
 /// `struct futex_waitv`, most of them, and a futex with the number of its node.
 const WAITER_BYTES: usize = 24;
 const WAITERS_MAX: usize = 128;
@@ -119,19 +127,26 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_flistxattr => &[Value, Bytes(2)],
         nr::__NR_removexattr | nr::__NR_lremovexattr => &[Text, Text],
         nr::__NR_fremovexattr => &[Value, Text],
+        nr::__NR_setxattrat | nr::__NR_getxattrat => {
+            &[Value, Text, Value, Text, BufferAt(ATTRIBUTE_BYTES_MAX)]
+        }
+        nr::__NR_listxattrat => &[Value, Text, Value, Bytes(4)],
+        nr::__NR_removexattrat => &[Value, Text, Value, Text],
+        nr::__NR_statmount => &[Fixed(64), Bytes(2)],
+        nr::__NR_listmount => &[Fixed(64), Array(8, 2)],
         nr::__NR_memfd_create => &[Text],
         nr::__NR_pipe | nr::__NR_pipe2 => &[Fixed(8)],
         nr::__NR_poll => &[Array(8, 1)],
         nr::__NR_ppoll => &[Array(8, 1), Value, TIME, MASK],
         nr::__NR_select => &[Value, Set(0), Set(0), Set(0), TIME],
-        nr::__NR_pselect6 => &[Value, Set(0), Set(0), Set(0), TIME, MaskAt],
+        nr::__NR_pselect6 => &[Value, Set(0), Set(0), Set(0), TIME, BufferAt(8)],
         nr::__NR_epoll_ctl => &[Value, Value, Value, Fixed(12)],
         nr::__NR_epoll_wait => &[Value, Array(12, 2)],
         nr::__NR_epoll_pwait => &[Value, Array(12, 2), Value, Value, MASK],
         nr::__NR_epoll_pwait2 => &[Value, Array(12, 2), Value, TIME, MASK],
         nr::__NR_io_setup => &[Value, Fixed(8)],
         nr::__NR_io_getevents => &[Value, Value, Value, Array(32, 2), TIME],
-        nr::__NR_io_pgetevents => &[Value, Value, Value, Array(32, 2), TIME, MaskAt],
+        nr::__NR_io_pgetevents => &[Value, Value, Value, Array(32, 2), TIME, BufferAt(8)],
         nr::__NR_io_cancel => &[Value, Fixed(64), Fixed(32)],
         nr::__NR_fcntl => &[Value, Value, Fixed(32)],
         nr::__NR_sendfile => &[Value, Value, Fixed(8)],
@@ -179,6 +194,9 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_sched_setattr => &[Value, Fixed(64)],
         nr::__NR_sched_getattr => &[Value, Bytes(2)],
         nr::__NR_getcpu => &[Fixed(4), Fixed(4)],
+        nr::__NR_modify_ldt => &[Value, Bytes(2)],
+        nr::__NR_init_module => &[Bytes(1), Value, Text],
+        nr::__NR_finit_module => &[Value, Text],
         nr::__NR_arch_prctl => &[Value, Fixed(8)],
         nr::__NR_rt_sigsuspend => &[MASK],
         nr::__NR_rt_sigtimedwait => &[MASK, INFO, TIME],
@@ -196,6 +214,7 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_msgsnd | nr::__NR_msgrcv => &[Value, WordAndBytes(2), Value],
         nr::__NR_mq_open => &[Text, Value, Value, Fixed(64)],
         nr::__NR_mq_unlink => &[Text],
+        nr::__NR_mq_notify => &[Value, Event],
         nr::__NR_mq_timedsend => &[Value, Bytes(2), Value, Value, TIME],
         nr::__NR_mq_timedreceive => &[Value, Bytes(2), Value, Fixed(4), TIME],
         nr::__NR_getpid
@@ -296,10 +315,18 @@ impl Process {
             }
             Message => self.hold_message(thread, pointer),
             ByteAPage(at) => self.hold(thread, pointer, arguments[at].div_ceil(PAGE_BYTES)),
-            MaskAt => {
+            BufferAt(most) => {
                 self.hold(thread, pointer, 16);
-                if let Some([mask @ (1..), bytes]) = self.peek_words(pointer) {
-                    self.hold(thread, mask, bytes.min(8));
+                if let Some([buffer @ (1..), bytes]) = self.peek_words(pointer) {
+                    self.hold(thread, buffer, (bytes as u32 as usize).min(most));
+                }
+            }
+            Event => {
+                self.hold(thread, pointer, EVENT_BYTES);
+                if let Some([cookie, kind]) = self.peek_words(pointer)
+                    && kind >> u32::BITS == SIGEV_THREAD
+                {
+                    self.hold(thread, cookie, COOKIE_BYTES);
                 }
             }
             Waiters(at) => {
