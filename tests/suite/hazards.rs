@@ -129,6 +129,7 @@ hazards! {
     own_memory "own_memory" 20;
     uring "uring" 20;
     aio "aio" 20;
+    kept "kept" 20;
     lent "lent" 20;
     advice "advice" 20;
     userfault "userfault" 20;

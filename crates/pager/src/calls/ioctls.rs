@@ -1,10 +1,13 @@
 //! `ioctl`: its number says how long its argument is, but not what that points to.
 //!
 //! Memory that the program registers with a userfaultfd of its own leaves management first, as it
-//! would be refused: a range has one such descriptor.
+//! would be refused: a range has one such descriptor. So does what a device goes on using after the
+//! call by its address: that of a virtual machine, of devices that are given to it, of vhost. The
+//! kernel brings none of it in, but reports an error.
 //!
 //! Sources: ioctl(2), ioctl_userfaultfd(2), netdevice(7), ioctl_fiemap(2), ioctl_fideduperange(2),
-//! ioctl_getfsmap(2), include/uapi/linux/btrfs.h.
+//! ioctl_getfsmap(2), include/uapi/linux/btrfs.h; Documentation/virt/kvm/api.rst;
+//! include/uapi/linux/vhost_types.h, vfio.h, iommufd.h.
 //!
 //! What it points to, and what lies behind it, is not known but for a few: words of the argument that are addresses of managed
 //! memory are taken for pointers ([`super::pointed`]).
@@ -25,6 +28,15 @@ const UFFDIO_REGISTER: usize = 0xc020_aa00;
 const UFFDIO_COPY: usize = 0xc028_aa03;
 const UFFDIO_MOVE: usize = 0xc028_aa05;
 const SIOCGIFCONF: usize = 0x8912;
+const KVM_SET_USER_MEMORY_REGION: usize = 0x4020_ae46;
+const KVM_SET_USER_MEMORY_REGION2: usize = 0x40a0_ae49;
+const VFIO_IOMMU_MAP_DMA: usize = 0x3b71;
+const IOMMU_IOAS_MAP: usize = 0x3b85;
+const VHOST_SET_MEM_TABLE: usize = 0x4008_af03;
+/// `struct vhost_memory` without its regions, one of them, and most of them.
+const TABLE_BYTES: usize = 8;
+const REGION_BYTES: usize = 32;
+const REGIONS_MAX: usize = 1 << 16;
 
 /// A struct with an array behind it.
 struct Behind {
@@ -81,6 +93,22 @@ impl Process {
                     self.unmanage(pages_of(from, bytes));
                 }
             }
+            KVM_SET_USER_MEMORY_REGION | KVM_SET_USER_MEMORY_REGION2 => {
+                if let Some([_, _, bytes, start]) = self.peek_words(argument) {
+                    self.unmanage(pages_of(start, bytes));
+                }
+            }
+            VFIO_IOMMU_MAP_DMA => {
+                if let Some([_, start, _, bytes]) = self.peek_words(argument) {
+                    self.unmanage(pages_of(start, bytes));
+                }
+            }
+            IOMMU_IOAS_MAP => {
+                if let Some([_, _, start, bytes]) = self.peek_words(argument) {
+                    self.unmanage(pages_of(start, bytes));
+                }
+            }
+            VHOST_SET_MEM_TABLE => self.unmanage_table(thread, argument),
             SIOCGIFCONF => {
                 if let Some([length, buffer]) = self.peek_words(argument) {
                     self.hold(thread, buffer, length as u32 as usize);
@@ -92,6 +120,19 @@ impl Process {
             },
         }
         Outcome::GoOn
+    }
+
+    /// `struct vhost_memory`: the number of regions, and each of them: where it is in the guest, how long,
+    /// where it is here.
+    fn unmanage_table(&mut self, thread: &mut Thread, table: usize) {
+        let Some([count]) = self.peek_words(table) else { return };
+        let count = (count as u32 as usize).min(REGIONS_MAX);
+        self.hold(thread, table, TABLE_BYTES + count * REGION_BYTES);
+        for region in 0..count {
+            let place = table.saturating_add(TABLE_BYTES + region * REGION_BYTES);
+            let Some([_, bytes, start]) = self.peek_words(place) else { return };
+            self.unmanage(pages_of(start, bytes));
+        }
     }
 
     /// Holds the array behind a struct.

@@ -18,8 +18,7 @@ use crate::process::Process;
 /// descriptors, sockets, files and their systems, block devices, namespaces, userfaultfd, events of
 /// the processor.
 const HARMLESS: [u8; 11] = [b'T', 0x89, b'f', b'X', b'v', b'r', 0x12, 0x94, 0xb7, 0xaa, b'$'];
-/// `SOL_XDP`.
-const SOCKET_LEVEL_XDP: usize = 283;
+pub(super) const SOL_XDP: usize = 283;
 
 impl Process {
     /// Notes what a request to a device may do.
@@ -29,7 +28,7 @@ impl Process {
 
     /// Notes what an option of a socket, of such a level, may do.
     pub(super) fn note_option(&mut self, level: usize) {
-        self.may_pin |= level == SOCKET_LEVEL_XDP;
+        self.may_pin |= level == SOL_XDP;
     }
 }
 

@@ -15,8 +15,10 @@ use zpager_sys::signal::Context;
 use zpager_sys::syscall::nr;
 
 use super::Outcome;
+use super::pins::SOL_XDP;
 use super::shapes::UNKNOWN_BYTES;
 use super::transfer::VECTOR_BYTES;
+use crate::hold::pages_of;
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -31,6 +33,7 @@ const PTRACE_SETREGSET: usize = 0x4205;
 const SOL_SOCKET: usize = 1;
 const SO_ATTACH_FILTER: usize = 26;
 const SO_ATTACH_REUSEPORT_CBPF: usize = 51;
+const XDP_UMEM_REG: usize = 4;
 /// `struct sock_filter`, `struct bpf_insn`.
 const INSTRUCTION_BYTES: usize = 8;
 
@@ -97,6 +100,12 @@ impl Process {
             (SOL_SOCKET, SO_ATTACH_FILTER | SO_ATTACH_REUSEPORT_CBPF) => {
                 if let Some([count, filter]) = self.peek_words(value) {
                     self.hold(thread, filter, count as u16 as usize * INSTRUCTION_BYTES);
+                }
+            }
+            // A ring of packets, whose pages the kernel keeps from then on.
+            (SOL_XDP, XDP_UMEM_REG) => {
+                if let Some([start, bytes]) = self.peek_words(value) {
+                    self.unmanage(pages_of(start, bytes));
                 }
             }
             _ => self.hold_pointed(thread, value, bytes),
