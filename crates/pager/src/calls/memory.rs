@@ -153,12 +153,14 @@ impl Process {
     fn remap(&mut self, arguments: [usize; 6]) -> Outcome {
         let [old, old_bytes, new_bytes, flags, ..] = arguments;
         let (old_bytes, new_bytes) = (page_end(old_bytes), page_end(new_bytes));
-        if mapping::meets_own(arguments[4], new_bytes) || mapping::meets_own(old, old_bytes) {
+        // Without it anything may stand for the new address.
+        let is_fixed = flags & nr::MREMAP_FIXED as usize != 0;
+        let is_onto_own = is_fixed && mapping::meets_own(arguments[4], new_bytes);
+        if is_onto_own || mapping::meets_own(old, old_bytes) {
             return Outcome::Done(EINVAL.as_result());
         }
         let from = pages_of(old, old_bytes);
         self.manage_gaps(&from);
-        let is_fixed = flags & nr::MREMAP_FIXED as usize != 0;
         // Linux 6.17 would move the first of several mappings and then refuse; before, it refused at once.
         if is_fixed && self.regions.overlaps(&from) && maps::are_several(old, old_bytes) {
             return Outcome::Done(EFAULT.as_result());
