@@ -164,38 +164,41 @@ static void interrupted(int with, int flags) {
     batch_drop(batch);
 }
 
-/* As many messages as the kernel takes, and more pages than a call can name. */
+/* More messages than the kernel sends with one call, but receives, and more pages than a call can name. */
+#define MANY 1030
+
 static void *send_many(void *argument) {
     struct batch *batch = argument;
-    CHECK(sendmmsg(fds[0], batch->messages, 1030, 0) == 1024);
+    CHECK(sendmmsg(fds[0], batch->messages, MANY, 0) == 1024);
+    CHECK(sendmmsg(fds[0], batch->messages + 1024, MANY - 1024, 0) == MANY - 1024);
     return NULL;
 }
 
 static void many(void) {
-    char *pages = pages_map(2 * 1024);
+    char *pages = pages_map(2 * MANY);
     struct batch to = {pages_map(32), pages_map(32)}, from = {pages_map(32), pages_map(32)};
-    for (unsigned i = 0; i < 1024; i++) {
+    for (unsigned i = 0; i < MANY; i++) {
         char *page = pages + i * PAGE_BYTES;
         page_fill(page, i);
         to.vectors[i] = (struct iovec){page, 64};
-        from.vectors[i] = (struct iovec){page + 1024 * PAGE_BYTES, 64};
+        from.vectors[i] = (struct iovec){page + MANY * PAGE_BYTES, 64};
         to.messages[i].msg_hdr = (struct msghdr){.msg_iov = &to.vectors[i], .msg_iovlen = 1};
         from.messages[i].msg_hdr = (struct msghdr){.msg_iov = &from.vectors[i], .msg_iovlen = 1};
     }
     press();
     pthread_t sender;
     CHECK(pthread_create(&sender, NULL, send_many, &to) == 0);
-    CHECK(recvmmsg(fds[1], from.messages, 1024, 0, NULL) == 1024);
+    CHECK(recvmmsg(fds[1], from.messages, MANY, 0, NULL) == MANY);
     CHECK(pthread_join(sender, NULL) == 0);
-    for (unsigned i = 0; i < 1024; i++) {
+    for (unsigned i = 0; i < MANY; i++) {
         char *page = pages + i * PAGE_BYTES;
         page_check(page, i);
         CHECK(from.messages[i].msg_len == 64);
-        CHECK(memcmp(page, page + 1024 * PAGE_BYTES, 64) == 0);
+        CHECK(memcmp(page, page + MANY * PAGE_BYTES, 64) == 0);
     }
     batch_drop(to);
     batch_drop(from);
-    CHECK(munmap(pages, 2 * 1024 * PAGE_BYTES) == 0);
+    CHECK(munmap(pages, 2 * MANY * PAGE_BYTES) == 0);
 }
 
 int main(int argc, char **argv) {

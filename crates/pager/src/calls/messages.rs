@@ -21,8 +21,8 @@ use crate::process::Process;
 use crate::stubs;
 use crate::threads::Thread;
 
-/// More the kernel does not take with one call.
-const MESSAGES_MAX: usize = 1024;
+/// More the kernel does not send with one call.
+const SENT_MAX: usize = 1024;
 /// `struct mmsghdr`: `struct msghdr` and a length.
 const STEP_BYTES: usize = 64;
 const EINTR: isize = -4;
@@ -55,7 +55,8 @@ impl Messages {
     }
 
     fn count(&self) -> usize {
-        count(&self.before)
+        let asked = self.before.arguments()[2] as u32 as usize;
+        if self.receives() { asked } else { asked.min(SENT_MAX) }
     }
 
     fn at(&self, message: usize) -> usize {
@@ -67,10 +68,6 @@ impl Messages {
         let time = self.before.arguments()[4];
         (self.receives() && time != 0).then_some(time)
     }
-}
-
-fn count(registers: &Registers) -> usize {
-    (registers.arguments()[2] as u32 as usize).min(MESSAGES_MAX)
 }
 
 impl Process {
@@ -96,7 +93,8 @@ impl Process {
         let mut bytes = 0;
         for message in messages.done..messages.count() {
             let at = messages.at(message);
-            let header = self.peek_words::<7>(at).unwrap_or([0; 7]);
+            // The kernel stops at one that cannot be read.
+            let Some(header) = self.peek_words::<7>(at) else { break };
             bytes += self.managed_bytes(header[VECTORS], header[VECTOR_COUNT]);
             let holds = header[VECTOR_COUNT].saturating_add(HOLDS_BESIDES);
             let is_first = message == messages.done;
