@@ -44,6 +44,11 @@ static void *exits_with_21(void *argument) {
 static void *outlives_main(void *argument) {
     usleep(50000);
     pages_check(big, BIG_PAGES, 0);
+    /* With the first thread `/proc/self/maps` is empty. */
+    char *to = pages_map(64);
+    CHECK(mremap(big, 64 * PAGE_BYTES, 64 * PAGE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+    CHECK(mremap(to, 64 * PAGE_BYTES, 64 * PAGE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, big) == big);
+    pages_check(big, BIG_PAGES, 0);
     printf("the last thread\n");
     return argument;
 }

@@ -1,4 +1,4 @@
-//! The mappings of this process, from `/proc/self/maps`.
+//! The mappings of this process, from `/proc/thread-self/maps`.
 //!
 //! Source: Documentation/filesystems/proc.rst, 3.3. Read piece by piece into a
 //! buffer of the caller's; lines are judged one at a time.

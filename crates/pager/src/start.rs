@@ -611,7 +611,8 @@ pub(crate) fn open_pagemap() -> Result<Pagemap, Errno> {
 pub(crate) fn open_maps() -> Result<Fd, Errno> {
     match passed(MAPS) {
         Some(own) => own.inspect(|maps| maps.rewind()),
-        None => Fd::open(b"/proc/self/maps\0", nr::O_RDONLY),
+        // By the calling thread: the first one, whose are those of the process, may have ended.
+        None => Fd::open(b"/proc/thread-self/maps\0", nr::O_RDONLY),
     }
 }
 

@@ -62,7 +62,8 @@ impl Pagemap {
     /// # Errors
     /// There is no `/proc`, or the process may not open what is its own there, having changed its user.
     pub fn open() -> Result<Self, Errno> {
-        Fd::open(b"/proc/self/pagemap\0", nr::O_RDONLY).map(Pagemap)
+        // By the calling thread: the first one, whose are those of the process, may have ended.
+        Fd::open(b"/proc/thread-self/pagemap\0", nr::O_RDONLY).map(Pagemap)
     }
 
     /// Those of the process whose `pagemap` this is, which is closed in the end.
