@@ -1,10 +1,12 @@
 /*
  * Calls that have a signal mask of their own while they wait: the handler that
  * ends them runs with that mask, its context tells the one before, and that
- * one holds again afterwards.
+ * one holds again afterwards. And what a thread blocks of SIGBUS, SIGSYS and
+ * SIGURG, whatever comes in it, and however it leaves a handler or a context.
  */
 #include "victim.h"
 #include <poll.h>
+#include <setjmp.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <ucontext.h>
@@ -80,6 +82,103 @@ static int wait_in(int call, const sigset_t *mask, int pipe_fd) {
     return errno;
 }
 
+static volatile int is_over;
+
+static void *send_all_the_time(void *argument) {
+    (void)argument;
+    for (unsigned i = 0; !is_over; i++)
+        CHECK(pthread_kill(waiting, i % 2 ? SIGUSR1 : SIGUSR2) == 0);
+    return NULL;
+}
+
+static volatile sig_atomic_t storm_count;
+
+static void on_storm(int signal, siginfo_t *info, void *context) {
+    (void)info;
+    uint64_t interrupted = bits(&((ucontext_t *)context)->uc_sigmask), now = mask_now();
+    int further = signal == SIGUSR1 ? SIGSYS : SIGURG;
+    CHECK(interrupted & 1ull << SIGBUS);
+    CHECK(now == (interrupted | 1ull << further | 1ull << signal));
+    storm_count++;
+}
+
+/* Handlers come as fast as they can, also while another one returns. */
+static void storm(void) {
+    struct sigaction action = {.sa_sigaction = on_storm, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigset_t mask, before;
+    CHECK(sigprocmask(SIG_BLOCK, set_of(&mask, SIGBUS, 0, 0, 0), &before) == 0);
+    uint64_t wanted = mask_now();
+    set_of(&action.sa_mask, SIGSYS, 0, 0, 0);
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    set_of(&action.sa_mask, SIGURG, 0, 0, 0);
+    CHECK(sigaction(SIGUSR2, &action, NULL) == 0);
+    pthread_t sender;
+    is_over = 0;
+    CHECK(pthread_create(&sender, NULL, send_all_the_time, NULL) == 0);
+    while (storm_count < 5000)
+        CHECK(mask_now() == wanted);
+    is_over = 1;
+    CHECK(pthread_join(sender, NULL) == 0);
+    CHECK(mask_now() == wanted && sigprocmask(SIG_SETMASK, &before, NULL) == 0);
+}
+
+static sigjmp_buf escape;
+static ucontext_t there, here;
+
+static void jumps(int signal) {
+    uint64_t blocked = 1ull << signal | 1ull << SIGURG | 1ull << SIGSYS;
+    CHECK((mask_now() & blocked) == blocked);
+    siglongjmp(escape, 1);
+}
+
+static void runs_there(void) {
+    for (;;) {
+        note(mask_now());
+        CHECK(swapcontext(&there, &here) == 0);
+    }
+}
+
+/* Masks come back with a jump, and change with a context. */
+static void jumps_and_swaps(void) {
+    static char stack[64 << 10];
+    struct sigaction action = {.sa_handler = jumps};
+    sigset_t before, mask;
+    CHECK(sigprocmask(SIG_BLOCK, set_of(&mask, SIGBUS, SIGURG, 0, 0), &before) == 0);
+    uint64_t wanted = mask_now();
+    set_of(&action.sa_mask, SIGSYS, 0, 0, 0);
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    for (volatile int i = 0; i < 20; i++) {
+        if (sigsetjmp(escape, 1) == 0)
+            CHECK(raise(SIGUSR1) == 0 && !"came back");
+        CHECK(mask_now() == wanted);
+    }
+    CHECK(getcontext(&there) == 0);
+    there.uc_stack = (stack_t){.ss_sp = stack, .ss_size = sizeof stack};
+    set_of(&there.uc_sigmask, SIGSYS, SIGUSR2, 0, 0);
+    makecontext(&there, runs_there, 0);
+    for (int i = 0; i < 5; i++) {
+        CHECK(swapcontext(&here, &there) == 0 && mask_now() == wanted);
+        press();
+    }
+    CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
+}
+
+/* What a handler writes in its context is the mask afterwards. */
+static void alters(int signal, siginfo_t *info, void *context) {
+    (void)signal;
+    (void)info;
+    set_of(&((ucontext_t *)context)->uc_sigmask, SIGURG, SIGSYS, SIGTERM, 0);
+}
+
+static void altered(void) {
+    struct sigaction action = {.sa_sigaction = alters, .sa_flags = SA_SIGINFO};
+    sigset_t before;
+    CHECK(sigprocmask(SIG_BLOCK, NULL, &before) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
+    CHECK(raise(SIGUSR1) == 0);
+    CHECK(mask_now() == (1ull << SIGURG | 1ull << SIGSYS | 1ull << SIGTERM));
+    CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
+}
+
 int main(int argc, char **argv) {
     victim_start(argc, argv);
     ballast_make(28);
@@ -122,5 +221,8 @@ int main(int argc, char **argv) {
                 note(seen[i]);
         }
     }
+    storm();
+    jumps_and_swaps();
+    altered();
     return victim_end();
 }

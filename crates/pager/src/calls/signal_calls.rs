@@ -1,5 +1,7 @@
 //! Calls about signals: answered from what is pretended.
 
+use core::mem::offset_of;
+
 use zpager_sys::Errno;
 use zpager_sys::signal::{
     self, Action, AlternateStack, Context, Frame, OURS, SIGNALS, SS_DISABLE, SS_ONSTACK,
@@ -133,19 +135,14 @@ impl Process {
         self.poke_words(thread, old, [before.start, flags, before.bytes])
     }
 
-    /// `rt_sigreturn`: the frame is made the kernel's again before it reads it.
-    fn return_call(&mut self, thread: &mut Thread, context: &Context) -> Outcome {
+    /// `rt_sigreturn`: the pager's own return restores what the program's frame says. A signal that
+    /// comes before the program goes on so finds the thread where the frame has it.
+    fn return_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let frame = context.registers.rsp.wrapping_sub(size_of::<usize>());
-        self.hold(thread, frame, size_of::<Frame>());
-        let probe = &mut [0u8; size_of::<Frame>()];
-        if !self.peek(frame, probe) {
+        let Some(program) = self.peek_context(frame + offset_of!(Frame, context)) else {
             return Outcome::GoOn;
-        }
-        // SAFETY: readable, by the probe, and the thread's own stack.
-        let program = unsafe { &mut (*(frame as *mut Frame)).context };
+        };
         self.pretend_mask(thread, program.mask);
-        program.mask &= !OURS;
-        program.stack = thread.stack();
         if program.registers.fpstate != 0 {
             let address = program.registers.fpstate;
             self.hold(thread, address, FPSTATE_HEAD_BYTES);
@@ -155,7 +152,16 @@ impl Process {
                 self.hold(thread, address, bytes);
             }
         }
-        Outcome::GoOn
+        // The floating-point state is read where the program has it.
+        *context = Context { mask: program.mask & !OURS, stack: context.stack, ..program };
+        Outcome::Arranged
+    }
+
+    fn peek_context(&mut self, address: usize) -> Option<Context> {
+        let mut bytes = [0u8; size_of::<Context>()];
+        let is_readable = self.peek(address, &mut bytes);
+        // SAFETY: plain numbers.
+        is_readable.then(|| unsafe { bytes.as_ptr().cast::<Context>().read_unaligned() })
     }
 }
 
