@@ -1,10 +1,17 @@
 /*
  * The program's own alternate signal stacks, in managed memory and absent when
- * the signal comes; handlers that stay on the ordinary stack; stack overflow.
+ * the signal comes; handlers that stay on the ordinary stack; stack overflow;
+ * stacks that are taken off while a handler runs, and what a handler's context
+ * says of them.
  */
 #include "victim.h"
 #include <setjmp.h>
 #include <sys/resource.h>
+#include <ucontext.h>
+
+#ifndef SS_AUTODISARM
+#define SS_AUTODISARM (1 << 31)
+#endif
 
 #define STACK_BYTES (128ul << 10)
 
@@ -82,6 +89,126 @@ static void overflow(void) {
     }
 }
 
+static void is_alternate(const void *start, int flags, size_t bytes) {
+    stack_t now;
+    CHECK(sigaltstack(NULL, &now) == 0);
+    CHECK(now.ss_sp == start && now.ss_flags == flags && now.ss_size == bytes);
+}
+
+static char *second;
+static volatile int taken_off;
+
+static int is_on(const char *start, const volatile char *here) {
+    return here >= start && here < start + STACK_BYTES;
+}
+
+static void finds_none(int signal, siginfo_t *information, void *context) {
+    volatile char here = 0;
+    const stack_t *before = &((ucontext_t *)context)->uc_stack;
+    (void)signal, (void)information;
+    CHECK(is_on(stack, &here));
+    CHECK(before->ss_sp == stack && before->ss_size == STACK_BYTES);
+    CHECK(before->ss_flags == (int)SS_AUTODISARM);
+    is_alternate(NULL, SS_DISABLE, 0);
+    /* It stays where it is, as there is none, and then goes to another one. */
+    CHECK(raise(SIGUSR2) == 0);
+    CHECK(sigaltstack(&(stack_t){.ss_sp = second, .ss_size = STACK_BYTES}, NULL) == 0);
+    CHECK(raise(SIGRTMIN) == 0);
+    is_alternate(second, 0, STACK_BYTES);
+    taken_off++;
+}
+
+static void is_nested(int signal, siginfo_t *information, void *context) {
+    volatile char here = 0;
+    const stack_t *before = &((ucontext_t *)context)->uc_stack;
+    (void)information;
+    int is_second = signal == SIGRTMIN;
+    CHECK(is_on(is_second ? second : stack, &here));
+    CHECK(before->ss_sp == (is_second ? second : NULL));
+    CHECK(before->ss_flags == (is_second ? 0 : SS_DISABLE));
+    taken_off++;
+}
+
+static ucontext_t outside, inside;
+
+static void swaps(int signal) {
+    (void)signal;
+    CHECK(swapcontext(&inside, &outside) == 0);
+    taken_off++;
+}
+
+static void is_signalled(void) {
+    CHECK(raise(SIGUSR1) == 0);
+    CHECK(swapcontext(&inside, &outside) == 0);
+}
+
+/* SS_AUTODISARM: no signal comes on a stack that a handler has left for a while. */
+static void disarmed(void) {
+    stack_t autodisarm = {.ss_sp = stack, .ss_flags = SS_AUTODISARM, .ss_size = STACK_BYTES};
+    struct sigaction action = {.sa_sigaction = finds_none, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    action.sa_sigaction = is_nested;
+    CHECK(sigaction(SIGUSR2, &action, NULL) == 0 && sigaction(SIGRTMIN, &action, NULL) == 0);
+    CHECK(sigaltstack(&autodisarm, NULL) == 0);
+    for (int i = 0; i < 5; i++) {
+        is_alternate(stack, SS_AUTODISARM, STACK_BYTES);
+        press();
+        CHECK(raise(SIGUSR1) == 0 && taken_off == 3 * i + 3);
+    }
+    struct sigaction leaves = {.sa_handler = swaps, .sa_flags = SA_ONSTACK};
+    CHECK(sigaction(SIGUSR1, &leaves, NULL) == 0);
+    CHECK(getcontext(&inside) == 0);
+    inside.uc_stack = (stack_t){.ss_sp = second, .ss_size = STACK_BYTES};
+    makecontext(&inside, is_signalled, 0);
+    CHECK(swapcontext(&outside, &inside) == 0 && taken_off == 15);
+    is_alternate(NULL, SS_DISABLE, 0);
+    CHECK(swapcontext(&outside, &inside) == 0);
+    is_alternate(stack, SS_AUTODISARM, STACK_BYTES);
+    CHECK(taken_off == 16);
+}
+
+static int alteration;
+
+static void alters(int signal, siginfo_t *information, void *context) {
+    stack_t *before = &((ucontext_t *)context)->uc_stack;
+    stack_t other = {.ss_sp = second, .ss_size = STACK_BYTES};
+    (void)signal, (void)information;
+    CHECK(before->ss_sp == stack && before->ss_flags == SS_ONSTACK);
+    switch (alteration) {
+    case 0:
+        CHECK(sigaltstack(&other, NULL) == 0);
+        break;
+    case 1:
+        *before = other;
+        break;
+    case 2:
+        /* Nobody minds what cannot be one. */
+        before->ss_size = 1;
+        break;
+    case 3:
+        before->ss_flags = 4711;
+        break;
+    default:
+        before->ss_flags = SS_DISABLE;
+    }
+}
+
+/* The return of a handler sets the stack that its context says. */
+static void altered(void) {
+    struct sigaction action = {.sa_sigaction = alters, .sa_flags = SA_SIGINFO};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    for (alteration = 0; alteration < 5; alteration++) {
+        stack_t first = {.ss_sp = stack, .ss_flags = SS_ONSTACK, .ss_size = STACK_BYTES};
+        CHECK(sigaltstack(&first, NULL) == 0);
+        is_alternate(stack, 0, STACK_BYTES);
+        CHECK(raise(SIGUSR1) == 0);
+        if (alteration == 4)
+            is_alternate(NULL, SS_DISABLE, 0);
+        else
+            is_alternate(alteration == 1 ? second : stack, 0, STACK_BYTES);
+    }
+}
+
 int main(int argc, char **argv) {
     note(victim_start(argc, argv));
     ballast_make(32);
@@ -102,5 +229,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 2; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
     overflow();
+    second = pages_map(STACK_BYTES / PAGE_BYTES);
+    disarmed();
+    altered();
     return victim_end();
 }

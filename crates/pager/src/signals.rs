@@ -14,9 +14,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::dispatch::SYS_USER_DISPATCH;
 use zpager_sys::signal::{
-    self, Action, Context, FORCED, Frame, Info, OURS, Place, SA_NODEFER, SA_ONSTACK, SA_RESETHAND,
-    SA_RESTART, SA_RESTORER, SA_SIGINFO, SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSYS,
-    SIGURG, fpstate_bytes, only,
+    self, Action, AlternateStack, Context, FORCED, Frame, Info, OURS, Place, SA_NODEFER,
+    SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO, SI_QUEUE, SIG_DFL, SIG_IGN,
+    SIGBUS, SIGNALS, SIGSYS, SIGURG, SS_AUTODISARM, fpstate_bytes, only,
 };
 use zpager_sys::{Errno, process};
 use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
@@ -293,10 +293,13 @@ impl Process {
         let place = self.frame_place(thread, &action, context);
         self.hold(thread, place.frame, place.end - place.frame);
         let mut shown = *context;
-        shown.stack = thread.shown_alternate(context.registers.rsp);
+        shown.stack = thread.alternate;
         shown.mask |= thread.pretended_mask;
         // SAFETY: the stack was brought in just now and is held; the context is the kernel's.
         let frame = unsafe { place.write(action.restorer, &shown, info) };
+        if thread.alternate.flags & SS_AUTODISARM != 0 {
+            thread.alternate = AlternateStack::NONE;
+        }
         thread.temporary_mask = None;
         if let Some(mask) = temporary {
             (context.mask, thread.pretended_mask) = (mask & !OURS, mask & OURS);
@@ -333,8 +336,8 @@ impl Process {
         };
         let alternate = &thread.alternate;
         let wants_alternate = action.flags & SA_ONSTACK != 0
-            && alternate.flags & signal::SS_DISABLE == 0
-            && !alternate.holds(registers.rsp);
+            && alternate.bytes > 0
+            && !alternate.is_used_at(registers.rsp);
         if wants_alternate {
             Place::below(alternate.start + alternate.bytes, false, fpstate)
         } else {
@@ -387,15 +390,6 @@ pub(crate) struct Blocked {
 }
 
 impl Thread {
-    /// The program's alternate stack as `sigaltstack` would tell it.
-    pub(crate) fn shown_alternate(&self, stack_pointer: usize) -> signal::AlternateStack {
-        let mut shown = self.alternate;
-        if shown.holds(stack_pointer) {
-            shown.flags |= signal::SS_ONSTACK;
-        }
-        shown
-    }
-
     /// What is blocked where the thread stands.
     pub(crate) fn blocked(&self, context: &Context) -> Blocked {
         let is_interrupted = context.registers.rax as isize == EINTR;

@@ -36,6 +36,8 @@ pub const SA_RESTART: u64 = 0x1000_0000;
 pub const SS_DISABLE: i32 = 2;
 /// `ss_flags`: on it now.
 pub const SS_ONSTACK: i32 = 1;
+/// `ss_flags`: taken off while a handler runs, whichever stack that is on.
+pub const SS_AUTODISARM: i32 = 1 << 31;
 
 /// A set of signals, bit `n - 1` for signal `n`.
 pub type Mask = u64;
@@ -81,9 +83,10 @@ impl AlternateStack {
     /// No alternate stack.
     pub const NONE: Self = AlternateStack { start: 0, flags: SS_DISABLE, bytes: 0 };
 
-    /// Whether a stack pointer lies on it.
-    pub fn holds(&self, stack_pointer: usize) -> bool {
-        self.flags & SS_DISABLE == 0
+    /// Whether a thread with this stack pointer is on it. One that is taken off for handlers nobody is
+    /// on: it may be in use, but then it is not set.
+    pub fn is_used_at(&self, stack_pointer: usize) -> bool {
+        self.flags & SS_AUTODISARM == 0
             && stack_pointer > self.start
             && stack_pointer - self.start <= self.bytes
     }

@@ -4,8 +4,8 @@ use core::mem::offset_of;
 
 use zpager_sys::Errno;
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, Frame, OURS, SIGNALS, SS_DISABLE, SS_ONSTACK,
-    fpstate_bytes, only,
+    self, Action, AlternateStack, Context, Frame, OURS, SIGNALS, SS_AUTODISARM, SS_DISABLE,
+    SS_ONSTACK, fpstate_bytes, only,
 };
 use zpager_sys::syscall::nr;
 
@@ -24,9 +24,8 @@ const UNBLOCK: usize = 1;
 const SET: usize = 2;
 const SIGKILL: usize = 9;
 const SIGSTOP: usize = 19;
-/// Smallest alternate stack that the kernel accepts, and a flag that it takes besides.
+/// Smallest alternate stack that the kernel accepts.
 const STACK_BYTES_MIN: usize = 2048;
-const SS_AUTODISARM: i32 = 1 << 31;
 
 impl Process {
     pub(super) fn signal_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
@@ -112,24 +111,12 @@ impl Process {
 
     fn alternate_call(&mut self, thread: &mut Thread, context: &Context) -> Result<(), Errno> {
         let [new, old, ..] = context.registers.arguments();
-        let before = thread.shown_alternate(context.registers.rsp);
+        let stack_pointer = context.registers.rsp;
+        let before = thread.shown_alternate(stack_pointer);
         if new != 0 {
             let [start, flags, bytes] = self.peek_words(new).ok_or(EFAULT)?;
             let flags = flags as u32 as i32;
-            if before.flags & SS_ONSTACK != 0 {
-                return Err(EPERM);
-            }
-            let mode = flags & !SS_AUTODISARM;
-            if mode != 0 && mode != SS_DISABLE && mode != SS_ONSTACK {
-                return Err(EINVAL);
-            }
-            thread.alternate = if mode == SS_DISABLE {
-                AlternateStack::NONE
-            } else if bytes < STACK_BYTES_MIN {
-                return Err(ENOMEM);
-            } else {
-                AlternateStack { start, flags: flags & !SS_ONSTACK, bytes }
-            };
+            thread.set_alternate(AlternateStack { start, flags, bytes }, stack_pointer)?;
         }
         let flags = before.flags as u32 as usize;
         self.poke_words(thread, old, [before.start, flags, before.bytes])
@@ -143,6 +130,8 @@ impl Process {
             return Outcome::GoOn;
         };
         self.pretend_mask(thread, program.mask);
+        // As Linux since 6.12: a stack that the handler itself is on stays. Nobody minds a wrong one.
+        let _ = thread.set_alternate(program.stack, context.registers.rsp);
         if program.registers.fpstate != 0 {
             let address = program.registers.fpstate;
             self.hold(thread, address, FPSTATE_HEAD_BYTES);
@@ -162,6 +151,32 @@ impl Process {
         let is_readable = self.peek(address, &mut bytes);
         // SAFETY: plain numbers.
         is_readable.then(|| unsafe { bytes.as_ptr().cast::<Context>().read_unaligned() })
+    }
+}
+
+impl Thread {
+    /// The program's alternate stack as `sigaltstack` tells it at a stack pointer.
+    fn shown_alternate(&self, stack_pointer: usize) -> AlternateStack {
+        let mode = match &self.alternate {
+            none if none.bytes == 0 => SS_DISABLE,
+            stack if stack.is_used_at(stack_pointer) => SS_ONSTACK,
+            _ => 0,
+        };
+        AlternateStack { flags: mode | self.alternate.flags & SS_AUTODISARM, ..self.alternate }
+    }
+
+    /// Sets it as `sigaltstack` does.
+    fn set_alternate(&mut self, asked: AlternateStack, stack_pointer: usize) -> Result<(), Errno> {
+        if self.alternate.is_used_at(stack_pointer) {
+            return Err(EPERM);
+        }
+        self.alternate = match asked.flags & !SS_AUTODISARM {
+            SS_DISABLE => AlternateStack { start: 0, bytes: 0, ..asked },
+            0 | SS_ONSTACK if asked.bytes < STACK_BYTES_MIN => return Err(ENOMEM),
+            0 | SS_ONSTACK => asked,
+            _ => return Err(EINVAL),
+        };
+        Ok(())
     }
 }
 
