@@ -72,6 +72,30 @@ static void sent(struct random *random) {
     wander(random, 3000);
 }
 
+/* One that is sent ends a call that waits, or has it go on, as the handler's flags say. */
+static void interrupts(void) {
+    int fds[2];
+    char byte;
+    CHECK(pipe(fds) == 0);
+    for (int is_restarted = 0; is_restarted < 2; is_restarted++) {
+        handle(stays, is_restarted ? SA_RESTART : 0);
+        caught = 0;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            usleep(50000);
+            CHECK(kill(getppid(), SIGBUS) == 0);
+            usleep(50000);
+            _exit(write(fds[1], "!", 1) != 1);
+        }
+        if (!is_restarted)
+            CHECK(read(fds[0], &byte, 1) == -1 && errno == EINTR && caught == 1);
+        CHECK(read(fds[0], &byte, 1) == 1 && byte == '!' && caught == 1);
+        CHECK_CHILD(child);
+    }
+    CHECK(close(fds[0]) == 0 && close(fds[1]) == 0);
+}
+
 /* With the default action, or with the signal blocked, a real one is the end. */
 static void ends(struct random *random) {
     for (int blocked = 0; blocked < 2; blocked++) {
@@ -106,6 +130,7 @@ int main(int argc, char **argv) {
     CHECK(sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = 32 * PAGE_BYTES}, NULL) == 0);
     handle(jumps, SA_ONSTACK);
     behind_the_end(&random);
+    interrupts();
     sent(&random);
     ends(&random);
     pages_check(big, BIG_PAGES, 0);

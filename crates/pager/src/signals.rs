@@ -76,7 +76,7 @@ pub(crate) fn is_handler(action: &Action) -> bool {
 pub(crate) fn install(signal: u32, asked: &Action) -> Result<(), Errno> {
     let mut ours = our_action(asked);
     // What the program does not handle interrupts nothing.
-    if FORCED & only(signal) != 0 || !is_handler(asked) {
+    if !is_handler(asked) {
         ours.flags |= SA_RESTART;
     }
     // SAFETY: the handler finds the thread's block from its stack, which every managed thread has.
