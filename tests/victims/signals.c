@@ -120,6 +120,32 @@ static void once(void) {
     handle(SIGUSR2, (void *)counting, SA_RESETHAND, NULL);
     CHECK(raise(SIGUSR2) == 0 && caught == 1);
     CHECK(sigaction(SIGUSR2, NULL, &found) == 0 && found.sa_handler == SIG_DFL);
+    CHECK(found.sa_flags & SA_RESETHAND);
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGHUP);
+    handle(SIGURG, (void *)counting, SA_RESETHAND | SA_NODEFER, &mask);
+    CHECK(raise(SIGURG) == 0 && raise(SIGURG) == 0 && caught == 2);
+    CHECK(sigaction(SIGURG, NULL, &found) == 0 && found.sa_handler == SIG_DFL);
+    CHECK(found.sa_flags & SA_NODEFER && sigismember(&found.sa_mask, SIGHUP));
+}
+
+/* What the kernel does not take of an action it does not tell. */
+static void not_taken(void) {
+    struct {
+        void (*handler)(int);
+        uint64_t flags;
+        void (*restorer)(void);
+        uint64_t mask;
+    } action = {counting, SA_RESTART | 0x400, NULL, ~0ull}, found;
+    for (int i = 0; i < 2; i++) {
+        int signal = i ? SIGBUS : SIGUSR2;
+        CHECK(raw(SYS_rt_sigaction, signal, (long)&action, 0, 8, 0, 0) == 0);
+        CHECK(raw(SYS_rt_sigaction, signal, 0, (long)&found, 8, 0, 0) == 0);
+        CHECK(found.handler == counting && found.flags == SA_RESTART);
+        CHECK(found.mask == ~(1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1)));
+        CHECK(signal == SIGBUS ? sigaction(SIGBUS, &(struct sigaction){0}, NULL) == 0 : 1);
+    }
 }
 
 static void sees_its_mask(int signal) {
@@ -270,6 +296,7 @@ int main(int argc, char **argv) {
     restart();
     nesting();
     once();
+    not_taken();
     handler_mask();
     all_blocked();
     waits();

@@ -14,9 +14,10 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::dispatch::SYS_USER_DISPATCH;
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, FORCED, Frame, Info, OURS, Place, SA_NODEFER,
-    SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO, SI_QUEUE, SIG_DFL, SIG_IGN,
-    SIGBUS, SIGNALS, SIGSYS, SIGURG, SS_AUTODISARM, fpstate_bytes, only,
+    self, Action, AlternateStack, Context, FORCED, Frame, Info, OURS, Place, SA_NOCLDSTOP,
+    SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO,
+    SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSYS, SIGURG, SS_AUTODISARM, fpstate_bytes,
+    only,
 };
 use zpager_sys::{Errno, process};
 use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
@@ -34,8 +35,6 @@ const SIGSTOP: u32 = 19;
 const EINTR: isize = -4;
 /// Flags that the kernel acts on, whatever the handler.
 const KERNEL_FLAGS: u64 = SA_RESTART | SA_NOCLDSTOP | SA_NOCLDWAIT;
-const SA_NOCLDSTOP: u64 = 1;
-const SA_NOCLDWAIT: u64 = 2;
 /// Trap, direction and resume flags, which a handler begins without.
 const CLEARED_FLAGS: usize = 1 << 8 | 1 << 10 | 1 << 16;
 
@@ -308,7 +307,7 @@ impl Process {
         thread.pretended_mask |= handler_mask(&action, signal) & OURS;
         if action.flags & SA_RESETHAND != 0 {
             // The default action of a signal that had a handler is always accepted.
-            let _ = self.set_action(signal, &Action::default());
+            let _ = self.set_action(signal, &Action { handler: SIG_DFL, ..action });
         }
         true
     }

@@ -32,6 +32,22 @@ pub const SA_SIGINFO: u64 = 4;
 pub const SA_RESTORER: u64 = 0x0400_0000;
 /// Interrupted calls are made again.
 pub const SA_RESTART: u64 = 0x1000_0000;
+/// Of SIGCHLD: none for children that stop.
+pub const SA_NOCLDSTOP: u64 = 1;
+/// Of SIGCHLD: children that end leave nothing to wait for.
+pub const SA_NOCLDWAIT: u64 = 2;
+/// Addresses of faults keep their tags.
+const SA_EXPOSE_TAGBITS: u64 = 0x800;
+/// All flags that the kernel keeps of what it is asked for: it forgets the others.
+pub const SA_KEPT: u64 = SA_NOCLDSTOP
+    | SA_NOCLDWAIT
+    | SA_SIGINFO
+    | SA_EXPOSE_TAGBITS
+    | SA_RESTORER
+    | SA_ONSTACK
+    | SA_RESTART
+    | SA_NODEFER
+    | SA_RESETHAND;
 /// `ss_flags`: no alternate stack.
 pub const SS_DISABLE: i32 = 2;
 /// `ss_flags`: on it now.

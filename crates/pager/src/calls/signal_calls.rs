@@ -4,8 +4,8 @@ use core::mem::offset_of;
 
 use zpager_sys::Errno;
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, Frame, OURS, SIGNALS, SS_AUTODISARM, SS_DISABLE,
-    SS_ONSTACK, fpstate_bytes, only,
+    self, Action, AlternateStack, Context, Frame, OURS, SA_KEPT, SIGNALS, SS_AUTODISARM,
+    SS_DISABLE, SS_ONSTACK, fpstate_bytes, only,
 };
 use zpager_sys::syscall::nr;
 
@@ -65,7 +65,8 @@ impl Process {
                 return Err(EINVAL);
             }
             let [handler, flags, restorer, mask] = words;
-            let asked = Action { handler, flags: flags as u64, restorer, mask: mask as u64 };
+            let mask = mask as u64 & !(only(SIGKILL as u32) | only(SIGSTOP as u32));
+            let asked = Action { handler, flags: flags as u64 & SA_KEPT, restorer, mask };
             self.set_action(signal as u32, &asked)?;
             if !thread.is_of(self) {
                 // A child that only shares this memory has actions of its own, which it gives up
