@@ -23,8 +23,11 @@ static void handler(int signal, siginfo_t *information, void *context) {
         size_t page = below(&random, BIG_PAGES);
         page_check(big + page * PAGE_BYTES, page);
     }
-    if (code == 1) /* SYS_SECCOMP */
-        ((ucontext_t *)context)->uc_mcontext.gregs[REG_RAX] = 4242;
+    if (code == 1) { /* SYS_SECCOMP */
+        greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+        CHECK(registers[REG_RIP] == (greg_t)information->si_call_addr);
+        registers[REG_RAX] = 4242;
+    }
 }
 
 /* Traps getpgrp, which nothing else here calls. */

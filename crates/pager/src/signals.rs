@@ -16,8 +16,8 @@ use zpager_sys::dispatch::SYS_USER_DISPATCH;
 use zpager_sys::signal::{
     self, Action, AlternateStack, Context, FORCED, Frame, Info, OURS, Place, SA_NOCLDSTOP,
     SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO,
-    SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSYS, SIGURG, SS_AUTODISARM, fpstate_bytes,
-    only,
+    SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSYS, SIGURG, SS_AUTODISARM, SYS_SECCOMP,
+    fpstate_bytes, only,
 };
 use zpager_sys::{Errno, process};
 use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
@@ -269,7 +269,7 @@ impl Process {
             }
             None => {}
         }
-        self.enter(thread, signal, info, context, temporary)
+        self.enter(thread, signal, &told(info, context), context, temporary)
     }
 
     /// Has the thread, whose registers are in the program's terms, go on in the program's handler
@@ -355,6 +355,16 @@ impl Process {
         // Pending until the handler returns; a forced one comes again by itself as well.
         process::raise(signal);
     }
+}
+
+/// What the program is told of a signal, to which its registers are shown: a call that a filter of its own
+/// traps was made where it made it.
+fn told(info: &Info, context: &Context) -> Info {
+    let mut told = *info;
+    if info.signal as u32 == SIGSYS && info.code == SYS_SECCOMP {
+        told.words[0] = context.registers.rip;
+    }
+    told
 }
 
 fn handler_mask(action: &Action, signal: u32) -> signal::Mask {

@@ -295,6 +295,8 @@ pub const SI_USER: i32 = 0;
 pub const SI_QUEUE: i32 = -1;
 /// The code of a signal that was sent to one thread.
 pub const SI_TKILL: i32 = -6;
+/// The code of a SIGSYS by which a filter of calls (seccomp) traps one.
+pub const SYS_SECCOMP: i32 = 1;
 
 /// Sends `signal` with `value` to a process, as sigqueue(3) does. False where it is gone, or that is not allowed.
 pub fn queue(pid: i32, signal: u32, value: usize) -> bool {
