@@ -6,6 +6,7 @@
  */
 #include "victim.h"
 #include <setjmp.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <ucontext.h>
 
@@ -87,6 +88,57 @@ static void overflow(void) {
             note(recurse(1, &top));
         };
     }
+}
+
+static char *small;
+static size_t small_bytes;
+static volatile int has_no_room;
+
+static void raises(int signal) {
+    (void)signal;
+    volatile char here = 0;
+    /* Down to where no frame fits any more. */
+    volatile char *deep = __builtin_alloca(&here - small - 700);
+    *deep = 1;
+    CHECK(raw(SYS_tgkill, getpid(), gettid(), SIGRTMIN, 0, 0, 0) == 0);
+    CHECK(!"came back");
+}
+
+static void has_no_place(int signal, siginfo_t *information, void *context) {
+    (void)context;
+    CHECK(signal == SIGSEGV && information->si_code == SI_KERNEL && !information->si_addr);
+    has_no_room++;
+}
+
+/* A frame that does not fit the stack is not put there: it is a fault. */
+static void without_room(void) {
+    struct sigaction action = {.sa_handler = raises, .sa_flags = SA_ONSTACK};
+    struct sigaction segv = {.sa_sigaction = has_no_place, .sa_flags = SA_SIGINFO};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0 && sigaction(SIGSEGV, &segv, NULL) == 0);
+    char *below = pages_map(64);
+    memset(below, 1, 64 * PAGE_BYTES);
+    small = below + 32 * PAGE_BYTES;
+    small_bytes = 32 * PAGE_BYTES;
+    CHECK(sigaltstack(&(stack_t){.ss_sp = small, .ss_size = small_bytes}, NULL) == 0);
+    /* On it there is no room for the fault either. */
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(raise(SIGUSR1) == 0);
+        _exit(0);
+    }
+    int status = wait_for(child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    /* Elsewhere there is. */
+    small_bytes = 2048;
+    CHECK(sigaltstack(&(stack_t){.ss_sp = small, .ss_size = small_bytes}, NULL) == 0);
+    press();
+    if (getauxval(AT_MINSIGSTKSZ) > 2048 + 256) {
+        CHECK(raise(SIGUSR1) == 0 && has_no_room == 1);
+        CHECK(raise(SIGUSR1) == 0 && has_no_room == 2);
+    }
+    for (size_t i = 0; i < 32 * PAGE_BYTES; i++)
+        CHECK(below[i] == 1);
 }
 
 static void is_alternate(const void *start, int flags, size_t bytes) {
@@ -229,6 +281,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 2; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
     overflow();
+    without_room();
+    CHECK(sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL) == 0);
     second = pages_map(STACK_BYTES / PAGE_BYTES);
     disarmed();
     altered();

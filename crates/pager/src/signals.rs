@@ -16,8 +16,8 @@ use zpager_sys::dispatch::SYS_USER_DISPATCH;
 use zpager_sys::signal::{
     self, Action, AlternateStack, Context, FORCED, Frame, Info, OURS, Place, SA_NOCLDSTOP,
     SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO,
-    SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSYS, SIGURG, SS_AUTODISARM, SYS_SECCOMP,
-    fpstate_bytes, only,
+    SI_KERNEL, SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSEGV, SIGSYS, SIGURG, SS_AUTODISARM,
+    SYS_SECCOMP, fpstate_bytes, only,
 };
 use zpager_sys::{Errno, process};
 use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
@@ -289,7 +289,13 @@ impl Process {
             return false;
         }
         thread.let_go();
-        let place = self.frame_place(thread, &action, context);
+        if action.flags & SA_RESETHAND != 0 {
+            // The default action of a signal that had a handler is always accepted.
+            let _ = self.set_action(signal, &Action { handler: SIG_DFL, ..action });
+        }
+        let Some(place) = self.frame_place(thread, &action, context) else {
+            return self.enter_without_room(thread, signal, context, temporary);
+        };
         self.hold(thread, place.frame, place.end - place.frame);
         let mut shown = *context;
         shown.stack = thread.alternate;
@@ -305,10 +311,6 @@ impl Process {
         }
         enter_handler(context, &action, signal, frame);
         thread.pretended_mask |= handler_mask(&action, signal) & OURS;
-        if action.flags & SA_RESETHAND != 0 {
-            // The default action of a signal that had a handler is always accepted.
-            let _ = self.set_action(signal, &Action { handler: SIG_DFL, ..action });
-        }
         true
     }
 
@@ -326,7 +328,8 @@ impl Process {
         }
     }
 
-    fn frame_place(&self, thread: &Thread, action: &Action, context: &Context) -> Place {
+    /// Where the frame for a handler goes; `None` where the alternate stack has no room for it.
+    fn frame_place(&self, thread: &Thread, action: &Action, context: &Context) -> Option<Place> {
         let registers = &context.registers;
         let fpstate = match registers.fpstate {
             0 => 0,
@@ -334,14 +337,34 @@ impl Process {
             address => unsafe { fpstate_bytes(address) },
         };
         let alternate = &thread.alternate;
-        let wants_alternate = action.flags & SA_ONSTACK != 0
-            && alternate.bytes > 0
-            && !alternate.is_used_at(registers.rsp);
-        if wants_alternate {
+        let is_on_it = alternate.is_used_at(registers.rsp);
+        let goes_there = action.flags & SA_ONSTACK != 0 && alternate.bytes > 0 && !is_on_it;
+        let place = if goes_there {
             Place::below(alternate.start + alternate.bytes, false, fpstate)
         } else {
             Place::below(registers.rsp, true, fpstate)
+        };
+        let is_outside = (is_on_it || goes_there) && !alternate.holds(place.frame);
+        (!is_outside).then_some(place)
+    }
+
+    /// As the kernel does: a SIGSEGV comes in place of a signal for whose frame there is no room, and is
+    /// the end where it cannot be handled.
+    fn enter_without_room(
+        &mut self,
+        thread: &mut Thread,
+        signal: u32,
+        context: &mut Context,
+        temporary: Option<signal::Mask>,
+    ) -> bool {
+        let info = Info::of(SIGSEGV, SI_KERNEL);
+        let is_open = signal != SIGSEGV && context.mask & only(SIGSEGV) == 0;
+        if is_open && is_handler(&self.actions[SIGSEGV as usize]) {
+            return self.enter(thread, SIGSEGV, &info, context, temporary);
         }
+        context.mask &= !only(SIGSEGV);
+        self.act_by_default(SIGSEGV, &Action::default(), &info);
+        true
     }
 
     /// A signal of ours that came though the program has no handler.

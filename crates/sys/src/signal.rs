@@ -13,6 +13,8 @@ pub const SIGBUS: u32 = 7;
 pub const SIGURG: u32 = 23;
 /// The signal that Syscall User Dispatch sends.
 pub const SIGSYS: u32 = 31;
+/// What an access that may not be is answered with, and a signal for which there is no room.
+pub const SIGSEGV: u32 = 11;
 /// Highest signal number.
 pub const SIGNALS: usize = 64;
 
@@ -102,9 +104,12 @@ impl AlternateStack {
     /// Whether a thread with this stack pointer is on it. One that is taken off for handlers nobody is
     /// on: it may be in use, but then it is not set.
     pub fn is_used_at(&self, stack_pointer: usize) -> bool {
-        self.flags & SS_AUTODISARM == 0
-            && stack_pointer > self.start
-            && stack_pointer - self.start <= self.bytes
+        self.flags & SS_AUTODISARM == 0 && self.holds(stack_pointer)
+    }
+
+    /// Whether a stack pointer lies on it.
+    pub fn holds(&self, stack_pointer: usize) -> bool {
+        stack_pointer > self.start && stack_pointer - self.start <= self.bytes
     }
 }
 
@@ -121,6 +126,13 @@ pub struct Info {
     _padding: i32,
     /// The union: of a fault, the first word is the address; of a queued signal, the second is the value.
     pub words: [usize; 14],
+}
+
+impl Info {
+    /// Of a signal of which there is nothing else to tell.
+    pub fn of(signal: u32, code: i32) -> Info {
+        Info { signal: signal as i32, errno: 0, code, _padding: 0, words: [0; 14] }
+    }
 }
 
 /// `struct sigcontext` of x86-64: the interrupted thread's registers.
@@ -295,6 +307,8 @@ pub const SI_USER: i32 = 0;
 pub const SI_QUEUE: i32 = -1;
 /// The code of a signal that was sent to one thread.
 pub const SI_TKILL: i32 = -6;
+/// The code of a signal that the kernel sends for no cause that it could tell.
+pub const SI_KERNEL: i32 = 0x80;
 /// The code of a SIGSYS by which a filter of calls (seccomp) traps one.
 pub const SYS_SECCOMP: i32 = 1;
 
@@ -315,9 +329,7 @@ pub fn queue_for_thread(pid: i32, tid: i32, signal: u32, value: usize) {
 }
 
 fn queued(signal: u32, value: usize) -> Info {
-    // SAFETY: plain numbers.
-    let none: Info = unsafe { core::mem::zeroed() };
-    let mut info = Info { signal: signal as i32, code: SI_QUEUE, ..none };
+    let mut info = Info::of(signal, SI_QUEUE);
     info.words[0] = crate::process::pid() as usize;
     info.words[1] = value;
     info
