@@ -194,6 +194,18 @@ static void is_signalled(void) {
     CHECK(swapcontext(&inside, &outside) == 0);
 }
 
+/* A child that is waited for has the stack of who made it, a thread has none. */
+static void in_a_child(void) {
+    static stack_t found;
+    pid_t child = vfork();
+    if (child == 0) {
+        sigaltstack(NULL, &found);
+        _exit(0);
+    }
+    CHECK_CHILD(child);
+    CHECK(found.ss_sp == stack && found.ss_size == STACK_BYTES && found.ss_flags == 0);
+}
+
 /* SS_AUTODISARM: no signal comes on a stack that a handler has left for a while. */
 static void disarmed(void) {
     stack_t autodisarm = {.ss_sp = stack, .ss_flags = SS_AUTODISARM, .ss_size = STACK_BYTES};
@@ -280,6 +292,7 @@ int main(int argc, char **argv) {
         CHECK(pthread_create(&threads[i], NULL, in_a_thread, NULL) == 0);
     for (int i = 0; i < 2; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
+    in_a_child();
     overflow();
     without_room();
     CHECK(sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL) == 0);

@@ -105,6 +105,9 @@ impl Process {
             child.child_pid.store(if waits { 0 } else { UNKNOWN }, Relaxed);
         }
         child.pretended_mask = thread.pretended_mask;
+        if waits {
+            child.alternate = thread.alternate;
+        }
         let mut begins = *context;
         begins.registers.rax = 0;
         if wanted.stack_pointer != 0 {
