@@ -3,7 +3,10 @@
 //! Invariant: what was published is what the slot holds; the difference to what
 //! is true now is added to the sums in one go after every change.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+};
 
 use zpager_policy::{SLOTS, Sample};
 use zpager_sys::PAGE_BYTES;
@@ -149,11 +152,15 @@ impl Process {
     }
 }
 
-/// Moves a value's change into the slot, which is this process's alone, and into the sum.
+/// Moves a value's change into the slot, which is this process's alone, and into the sum. The sum is never
+/// less than the share: if the process is killed between the two, others take the share from it.
 fn shift(was: u64, now: u64, share: &AtomicU64, sum: &AtomicU64) {
-    if was != now {
+    if now > was {
+        sum.fetch_add(now - was, Relaxed);
+        share.store(now, Release);
+    } else if now < was {
         share.store(now, Relaxed);
-        sum.fetch_add(now.wrapping_sub(was), Relaxed);
+        sum.fetch_sub(was - now, Release);
     }
 }
 
@@ -161,5 +168,43 @@ fn shift(was: u64, now: u64, share: &AtomicU64, sum: &AtomicU64) {
 pub(crate) fn count(counter: &AtomicU64, amount: usize) {
     if amount > 0 {
         counter.fetch_add(amount as u64, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use core::sync::atomic::Ordering::Acquire;
+
+    const STEPS: u64 = 2_000_000;
+
+    /// Changes a value in steps, and has another thread look at its share and its sum meanwhile.
+    fn observe(values: impl Iterator<Item = u64> + Send, look: fn(&AtomicU64, &AtomicU64) -> bool) {
+        let mut values = values.peekable();
+        let first = *values.peek().expect("values");
+        let (share, sum) = (AtomicU64::new(first), AtomicU64::new(first));
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| {
+                values.fold(first, |was, now| {
+                    shift(was, now, &share, &sum);
+                    now
+                })
+            });
+            while !changing.is_finished() {
+                assert!(look(&share, &sum), "a share that is not in the sum");
+            }
+        });
+        assert_eq!(share.into_inner(), sum.into_inner());
+    }
+
+    #[test]
+    fn a_share_is_in_the_sum_at_every_moment() {
+        // What is read last is what has changed more.
+        observe(0..STEPS, |share, sum| share.load(Acquire) <= sum.load(Acquire));
+        observe((0..STEPS).rev(), |share, sum| {
+            let sum = sum.load(Acquire);
+            share.load(Acquire) <= sum
+        });
     }
 }

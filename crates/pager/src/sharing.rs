@@ -23,7 +23,9 @@
 //!   a thread's call is in no frame;
 //! - `resident_pages` + `shared_pages` are the resident pages of the index;
 //! - the sum of the run's frames with holders is `Usage::shared_bytes`, less the
-//!   changes that its processes have not published yet.
+//!   changes that its processes have not published yet. What a process has taken and not published has
+//!   a holder that is not noted, the child that is not there yet: nobody takes it from the sum for a
+//!   process that is killed meanwhile.
 //!
 //! Lock order: [`PROCESS`](crate::process::PROCESS) alone. Relatives meet in the
 //! table's words, each of which stands alone and guards no memory: all of its
@@ -45,7 +47,8 @@
 
 use core::ops::Range;
 use core::sync::atomic::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, Release},
 };
 
 use zpager_cache::{Entry, History, State};
@@ -79,12 +82,7 @@ const BIRTH_NAPS_MAX: u32 = 400;
 const BIRTH_NAP_NANOSECONDS: u64 = 500_000;
 
 /// What this process has changed in the run's frames.
-pub(crate) static ACCOUNT: Account = Account {
-    change_pages: AtomicI64::new(0),
-    pool_pages: AtomicU64::new(0),
-    holds: AtomicPtr::new(core::ptr::dangling_mut()),
-    holds_length: AtomicUsize::new(0),
-};
+pub(crate) static ACCOUNT: Account = Account::new();
 
 /// Kept outside the process's state, as spaces of the cache change it too. Under the lock.
 #[derive(Debug)]
@@ -99,6 +97,15 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    const fn new() -> Self {
+        Account {
+            change_pages: AtomicI64::new(0),
+            pool_pages: AtomicU64::new(0),
+            holds: AtomicPtr::new(core::ptr::dangling_mut()),
+            holds_length: AtomicUsize::new(0),
+        }
+    }
+
     /// Frames taken less frames freed since the last call.
     pub(crate) fn take_change(&self) -> i64 {
         self.change_pages.swap(0, Relaxed)
@@ -133,15 +140,21 @@ impl Account {
         Some(frame)
     }
 
-    /// Has a page in the frame that its cell names, or that it gets.
-    fn share_with_kin(&self, frames: &Frames<'_>, cell: &AtomicU32) -> Option<Frame> {
+    /// Has a page in the frame that its cell names, or that it gets. A new one is in the run's sum before it
+    /// has a holder, from whom others would take it there if the process were killed.
+    fn share_with_kin(
+        &self,
+        frames: &Frames<'_>,
+        cell: &AtomicU32,
+        shared_bytes: &AtomicU64,
+    ) -> Option<Frame> {
         let known = Frame::from_raw(cell.load(Relaxed));
         let frame = match known.filter(|frame| frames.hold(*frame)) {
             Some(frame) => frame,
             None => {
                 let frame = frames.begin()?;
-                cell.store(frame.raw(), Relaxed);
-                self.change_pages.fetch_add(1, Relaxed);
+                shared_bytes.fetch_add(PAGE_BYTES as u64, Relaxed);
+                cell.store(frame.raw(), Release);
                 frame
             }
         };
@@ -343,7 +356,9 @@ impl Process {
                 State::Resident { frame: 0, .. }
             );
             let cell = self.tables.kin.cell(turn, page).filter(|_| is_own);
-            match cell.and_then(|cell| ACCOUNT.share_with_kin(&self.tables.frames, cell)) {
+            let shared_bytes = &self.control.usage.shared_bytes;
+            let share = |cell| ACCOUNT.share_with_kin(&self.tables.frames, cell, shared_bytes);
+            match cell.and_then(share) {
                 Some(frame) => {
                     self.set_frame(page, Some(frame));
                     self.resident_pages -= 1;
@@ -636,5 +651,24 @@ impl Process {
         if !self.sees_run() || !signal::queue(pid, signal::SIGURG, GIVE_BACK) {
             self.control.call_supervisor();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_common_is_in_the_sum_as_soon_as_it_is_held() {
+        let (hint, words) = (AtomicU32::new(0), [const { AtomicU32::new(0) }; 8]);
+        let frames = Frames::new(&hint, &words);
+        let (cell, shared_bytes) = (AtomicU32::new(0), AtomicU64::new(0));
+        let relatives = [Account::new(), Account::new()];
+        let share = |relative: &Account| relative.share_with_kin(&frames, &cell, &shared_bytes);
+        let held = relatives.each_ref().map(share);
+        assert_eq!(held[0], held[1]);
+        assert_eq!(held[0].map(|frame| frames.holders(frame)), Some(2));
+        assert_eq!(shared_bytes.into_inner(), PAGE_BYTES as u64);
+        assert!(relatives.iter().all(|relative| relative.take_change() == 0));
     }
 }
