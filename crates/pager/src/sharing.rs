@@ -626,7 +626,7 @@ impl Process {
         for slot in self.control.processes.in_use() {
             let pid = slot.pid.load(Relaxed);
             if pid > 0 && !process::exists(pid) {
-                self.control.retire(&self.tables, slot, pid);
+                self.control.bury(&self.tables, slot, pid);
             }
         }
     }

@@ -14,14 +14,16 @@
 //! say so; its block and its holds are freed once the kernel says that it shares no
 //! more (kcmp(2)), at the latest when it has been waited for.
 //!
-//! Where the process itself ends, or runs another program, beside such a child that it does not wait for, that
-//! one is its heir: what it has of the run goes on in the heir's name ([`leave_to_heir`](zpager_wire::Processes::leave_to_heir)).
+//! Where the process itself ends, is killed, or runs another program, beside such a child that it does not wait
+//! for, that one is its heir: what it has of the run goes on in the heir's name
+//! ([`leave_to_heir`](zpager_wire::Processes::leave_to_heir)). The first child that has said by what it is known
+//! is named before it runs anything of the program, so that who buries the process knows it.
 //!
 //! Bad case: such a child that is killed while it is in the pager itself, in the middle
 //! of its work. All who share this memory are ended. And where all of them but one in a pid
 //! namespace of its own are killed too, that one waits for the lock in vain.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use zpager_cache::PAGE_NUMBER_END;
 use zpager_sys::signal::{Context, Info, Place, fpstate_bytes};
@@ -103,6 +105,7 @@ impl Process {
         if wanted.flags & CLONE_THREAD == 0 {
             child.pid = 0;
             child.child_pid.store(if waits { 0 } else { UNKNOWN }, Relaxed);
+            child.lender = (!waits).then_some(self.slot);
         }
         child.pretended_mask = thread.pretended_mask;
         if waits {
@@ -173,6 +176,9 @@ impl Process {
         }
         let buried = self.threads.bury_children();
         self.slot.is_lent.fetch_sub(buried, Relaxed);
+        if buried > 0 {
+            self.name_heir_beside(self.sharer);
+        }
         buried > 0
     }
 
@@ -185,10 +191,24 @@ impl Process {
         is_left
     }
 
-    /// Says who goes on with this memory, should the process end or run another program.
+    /// Says who goes on with this memory, now that the process ends or runs another program.
     pub(crate) fn name_heir(&mut self) {
         let heir = self.threads.heir().and_then(identity_of);
         self.slot.heir.store(heir.map_or(0, Identity::run_pid), Relaxed);
+    }
+
+    /// Names an heir anew, which is not the process with this number. A child that has not said yet by what
+    /// it is known names itself when it does.
+    pub(crate) fn name_heir_beside(&self, sharer: u32) {
+        self.slot.unname_heir();
+        let may_be = |child: &&mut Thread| {
+            child.child_pid.load(Relaxed) != 0
+                && child.has_said.load(SeqCst)
+                && child.sharer != sharer
+        };
+        if let Some(heir) = self.threads.live().find(may_be) {
+            self.slot.name_heir(heir.identity.run_pid());
+        }
     }
 
     /// The process whose memory this was has left it to an heir, which has what that had of the run.
@@ -205,6 +225,7 @@ impl Process {
             heir.identity.become_noted();
             identity::tell(self.slot, self.pid);
             self.slot.is_lent.fetch_sub(1, Relaxed);
+            self.name_heir_beside(self.sharer);
         }
     }
 
@@ -414,7 +435,12 @@ extern "C" fn begin(_frame: usize) {
     let is_heir = thread.child_pid.load(Relaxed) != 0;
     if is_heir && let Ok(identity) = Identity::look(is_seen) {
         thread.identity = identity;
-        thread.has_said.store(true, Release);
+        thread.has_said.store(true, SeqCst);
+        // That of one that was killed before this one was known is another process's.
+        let is_lenders = |slot: &&ProcessSlot| slot.pid.load(Relaxed) == identity::run_pid();
+        if let Some(slot) = thread.lender.filter(is_lenders) {
+            slot.name_heir(identity.run_pid());
+        }
     }
     // SAFETY: the block's stack is this thread's; all signals are blocked until the frame is restored,
     // which also sets the alternate stack again.

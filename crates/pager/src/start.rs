@@ -183,9 +183,7 @@ fn retire_before(control: &'static Control) {
     // SAFETY: the supervisor's mapping, mapped as a whole.
     let tables = unsafe { Tables::behind(control) };
     for slot in control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid) {
-        if !control.processes.leave_to_heir(slot, pid) {
-            control.retire(&tables, slot, pid);
-        }
+        control.bury(&tables, slot, pid);
     }
 }
 

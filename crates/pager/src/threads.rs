@@ -16,6 +16,7 @@ use zpager_sys::mapping::Mapping;
 use zpager_sys::process::{shares_memory, thread_exists};
 use zpager_sys::signal::{AlternateStack, Mask, Registers};
 use zpager_sys::{Errno, PAGE_BYTES};
+use zpager_wire::ProcessSlot;
 
 use crate::calls::{Continued, Environment, Messages};
 use crate::identity::Identity;
@@ -65,6 +66,8 @@ pub(crate) struct Thread {
     /// Of such a child: by what it is known, once it has said so, with `pid` and `is_seen`.
     pub(crate) identity: Identity,
     pub(crate) has_said: AtomicBool,
+    /// Of such a child: the slot of the process whose memory it shares.
+    pub(crate) lender: Option<&'static ProcessSlot>,
     /// Ids are to it what they are to the process whose memory this was at first: neither it nor who made
     /// it is in a pid namespace of its own.
     pub(crate) is_seen: AtomicBool,
@@ -246,6 +249,7 @@ impl Threads {
         thread.child_pid = AtomicI32::new(0);
         thread.is_seen = AtomicBool::new(is_seen);
         thread.has_said = AtomicBool::new(false);
+        thread.lender = None;
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
         thread.parked = Parked::default();

@@ -407,6 +407,14 @@ impl Control {
         self.processes.free(slot, &self.usage);
     }
 
+    /// `pid` has ended, or has become another program: what it had is its heir's from now on, or is given
+    /// back.
+    pub fn bury(&self, tables: &Tables<'_>, slot: &ProcessSlot, pid: i32) {
+        if !self.processes.leave_to_heir(slot, pid) {
+            self.retire(tables, slot, pid);
+        }
+    }
+
     /// Whether the mapping was made by a command of this version.
     pub fn is_compatible(&self) -> bool {
         self.magic == MAGIC && self.version == VERSION

@@ -62,7 +62,7 @@ pub struct ProcessSlot {
     pub has_noted: AtomicU32,
     /// Set while another process may use its memory, and with it what it holds of the store.
     pub is_lent: AtomicU32,
-    /// Which process goes on with that, should this one run another program; 0 where none does.
+    /// Which process goes on with that, should this one end or run another program; 0 where none is known.
     pub heir: AtomicI32,
     /// What another process asks of this one.
     pub request: Request,
@@ -186,14 +186,17 @@ impl Processes {
         pid > NO_PROCESS && slot.pid.compare_exchange(pid, RETIRING, AcqRel, Relaxed).is_ok()
     }
 
-    /// `pid` ends or runs another program: its slot is its heir's from now on, who answers. False where it has
-    /// none.
+    /// `pid` has ended, is about to, or runs another program: its slot is its heir's from now on, who
+    /// answers. False where it has none, or another caller has left it.
     pub fn leave_to_heir(&self, slot: &ProcessSlot, pid: i32) -> bool {
-        let heir = slot.heir.swap(NO_PROCESS, Relaxed);
-        let is_left =
-            heir > NO_PROCESS && slot.pid.compare_exchange(pid, heir, AcqRel, Relaxed).is_ok();
+        let heir = slot.heir.load(Acquire);
+        // One that has it already is named still where who left it was killed just then.
+        let is_left = heir > NO_PROCESS
+            && heir != pid
+            && slot.pid.compare_exchange(pid, heir, AcqRel, Relaxed).is_ok();
         if is_left {
             slot.request.answers.store(1, Release);
+            let _ = slot.heir.compare_exchange(heir, NO_PROCESS, Relaxed, Relaxed);
         }
         is_left
     }
@@ -233,6 +236,17 @@ impl ProcessSlot {
         self.resident_bytes.load(Relaxed) + self.shared_bytes.load(Relaxed)
     }
 
+    /// `pid` shares the memory, and goes on with it should its owner end, unless another one does. Whoever
+    /// looks for it after [`ProcessSlot::unname_heir`] finds it, or is told of here.
+    pub fn name_heir(&self, pid: i32) {
+        let _ = self.heir.compare_exchange(NO_PROCESS, pid, SeqCst, Relaxed);
+    }
+
+    /// Nobody goes on with the memory, as far as it is known.
+    pub fn unname_heir(&self) {
+        self.heir.swap(NO_PROCESS, SeqCst);
+    }
+
     /// Gives the whole share back to `usage`.
     fn give_all_back(&self, usage: &Usage) {
         let pairs = [
@@ -248,6 +262,7 @@ impl ProcessSlot {
         }
         self.shared_bytes.store(0, Relaxed);
         self.own_pid.store(NO_PROCESS, Relaxed);
+        self.heir.store(NO_PROCESS, Relaxed);
         self.give_back.store(UNASKED, Relaxed);
         self.starved.store(0, Relaxed);
         self.request.answers.store(0, SeqCst);
@@ -272,6 +287,27 @@ mod tests {
         assert_eq!(usage.total_bytes(), 4096);
         assert_eq!(processes.count(), 0);
         assert_eq!(processes.in_use().count(), 0);
+    }
+
+    #[test]
+    fn a_slot_is_left_to_the_first_that_was_named_once() {
+        let processes = Processes::default();
+        let slot = processes.claim(7).expect("a free slot");
+        assert!(!processes.leave_to_heir(slot, 7));
+        slot.name_heir(8);
+        slot.name_heir(9);
+        assert!(!processes.leave_to_heir(slot, 6), "it is another one's");
+        assert!(processes.leave_to_heir(slot, 7) && !processes.leave_to_heir(slot, 7));
+        assert_eq!(slot.pid.load(Relaxed), 8);
+        assert!(!processes.leave_to_heir(slot, 8), "it has no heir itself");
+        slot.name_heir(8);
+        assert!(!processes.leave_to_heir(slot, 8), "nor is it its own");
+        slot.unname_heir();
+        slot.name_heir(9);
+        assert!(processes.begin_retiring(slot, 8));
+        processes.free(slot, &Usage::default());
+        let slot = processes.claim(10).expect("a free slot");
+        assert!(!processes.leave_to_heir(slot, 10), "what was named before is forgotten");
     }
 
     #[test]

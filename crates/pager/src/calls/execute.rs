@@ -83,6 +83,8 @@ impl Process {
             self.name_heir();
             self.stop_answering();
             self.record_window();
+        } else {
+            self.name_heir_beside(thread.sharer);
         }
         self.control.call_supervisor();
         self.put_carrier_down(context);
@@ -105,6 +107,7 @@ impl Process {
         if thread.is_of(self) {
             self.answer();
         }
+        self.name_heir_beside(self.sharer);
         self.announce(thread);
         let registers = &context.registers;
         let (rax, eflags, fpstate) = (registers.rax, registers.eflags, registers.fpstate);

@@ -201,6 +201,7 @@ impl Process {
         self.hold_robust(thread);
         self.become_heirs();
         if !thread.is_of(self) {
+            self.name_heir_beside(thread.sharer);
             thread.ends();
             return Outcome::GoOn;
         }

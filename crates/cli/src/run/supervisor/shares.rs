@@ -40,7 +40,7 @@ impl Shares {
         for slot in control.processes.in_use() {
             let pid = slot.pid.load(Relaxed);
             if is_gone(pid) {
-                control.retire(tables, slot, pid);
+                control.bury(tables, slot, pid);
             } else if slot.give_back.load(Relaxed) == ASKED {
                 // Who asked could not signal it, or the signal met another one.
                 remind(slot);
