@@ -505,7 +505,9 @@ fn linkage_of(pid: pid_t, auxiliary: &[u8]) -> Linkage {
     }
 }
 
-fn auxiliary_of(pid: pid_t) -> Vec<u8> {
+/// What the kernel told the program of a process when it began ([`Program::auxiliary`]); nothing where it is
+/// gone.
+pub(crate) fn auxiliary_of(pid: pid_t) -> Vec<u8> {
     std::fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default()
 }
 

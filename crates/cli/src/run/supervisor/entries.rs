@@ -9,7 +9,8 @@
 //! of another user, who may not open it, one whose variables somebody cleared. It is given the agent
 //! and entered, also where all others manage themselves from their start. A process of the run becomes
 //! one by execve(2), with the slot of the program that it was: it does not answer
-//! ([`Request::answers`](zpager_wire::Request)) from just before that call on.
+//! ([`Request::answers`](zpager_wire::Request)) from just before that call on. Where it becomes one that cannot
+//! be entered, what it had of the run is given back, and it is left alone until it runs yet another one.
 //!
 //! Bad for many static programs that end within a few milliseconds: they are stopped for nothing.
 
@@ -18,10 +19,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use libc::pid_t;
-use zpager_wire::{Control, EventKind};
+use zpager_wire::{Control, EventKind, ProcessSlot};
 
 use super::shares::is_gone;
 use super::tree::{Tree, anonymous_bytes_of};
+use crate::run::control::SharedControl;
 use crate::run::enter::{self, Entrance, Outcome};
 
 /// How long a process may be on its way to managing itself.
@@ -56,15 +58,15 @@ pub(crate) struct Entries {
     entrance: Entrance,
     scope: Scope,
     candidates: BTreeMap<pid_t, Candidate>,
-    /// Entered, or found impossible to enter.
-    settled: BTreeSet<pid_t>,
+    /// Entered, or found impossible to enter: those with what the kernel told the program that cannot be.
+    settled: BTreeMap<pid_t, Option<Vec<u8>>>,
     retry: Duration,
 }
 
 impl Entries {
     /// Prepares to enter processes.
     pub(crate) fn new(entrance: Entrance, scope: Scope) -> Self {
-        let (candidates, settled) = (BTreeMap::new(), BTreeSet::new());
+        let (candidates, settled) = (BTreeMap::new(), BTreeMap::new());
         Entries { entrance, scope, candidates, settled, retry: MIN_RETRY }
     }
 
@@ -81,19 +83,20 @@ impl Entries {
     }
 
     fn add(&mut self, pid: pid_t, sure: bool) {
-        if !self.settled.contains(&pid) {
+        if !self.settled.contains_key(&pid) {
             let candidate = Candidate { since: Instant::now(), sure };
             self.candidates.entry(pid).or_insert(candidate).sure |= sure;
         }
     }
 
     /// Enters what can be entered; gives the time until the next attempt, if there is to be one.
-    pub(crate) fn step(&mut self, tree: &mut Tree, control: &Control) -> Option<Duration> {
+    pub(crate) fn step(&mut self, tree: &mut Tree, control: &SharedControl) -> Option<Duration> {
         self.entrance.release_stragglers();
         if tree.refresh() {
             self.find_new(tree);
         }
         self.find_executing(tree, control);
+        self.find_executed();
         self.drop_managed(tree, control);
         let due = self.due(tree, control);
         let mut progress = false;
@@ -115,7 +118,7 @@ impl Entries {
 
     /// Notes processes that were not there before; those of an unmanaged parent are sure.
     fn find_new(&mut self, tree: &Tree) {
-        self.settled.retain(|pid| tree.contains(*pid));
+        self.settled.retain(|pid, _| tree.contains(*pid));
         for (pid, parent) in tree.processes() {
             let parent_is_candidate = self.candidates.contains_key(&parent);
             self.add(pid, parent_is_candidate);
@@ -125,6 +128,19 @@ impl Entries {
     /// Notes processes that run another program soon, or have done so with the slot that they had.
     fn find_executing(&mut self, tree: &Tree, control: &Control) {
         for pid in slots(control, false).filter(|pid| tree.contains(*pid)) {
+            self.settled.remove(&pid);
+            self.add(pid, false);
+        }
+    }
+
+    /// Notes processes that run another program than the one that could not be entered.
+    fn find_executed(&mut self) {
+        let runs_another = |(pid, program): (&pid_t, &Option<Vec<u8>>)| {
+            let program = program.as_ref()?;
+            (enter::auxiliary_of(*pid) != *program).then_some(*pid)
+        };
+        let found: Vec<pid_t> = self.settled.iter().filter_map(runs_another).collect();
+        for pid in found {
             self.settled.remove(&pid);
             self.add(pid, false);
         }
@@ -157,7 +173,11 @@ impl Entries {
     }
 
     /// Notes what became of an attempt to enter a process; whether that settled it.
-    fn settle(&mut self, pid: pid_t, outcome: Outcome, control: &Control) -> bool {
+    fn settle(&mut self, pid: pid_t, outcome: Outcome, control: &SharedControl) -> bool {
+        let is_impossible = !matches!(
+            outcome,
+            Outcome::Entered { .. } | Outcome::Managed | Outcome::Broken | Outcome::Gone
+        );
         match outcome {
             Outcome::Later => return false,
             Outcome::NoAgent if self.candidates[&pid].since.elapsed() < PATIENCE => return false,
@@ -178,8 +198,24 @@ impl Entries {
             Outcome::Managed | Outcome::Gone => {}
         }
         self.candidates.remove(&pid);
-        self.settled.insert(pid);
+        let program = is_impossible.then(|| enter::auxiliary_of(pid));
+        if is_impossible {
+            self.bury_program_before(pid, control);
+        }
+        self.settled.insert(pid, program);
         true
+    }
+
+    /// Gives back what a process had as a program that was managed, where it is that no more: it has no agent.
+    fn bury_program_before(&self, pid: pid_t, control: &SharedControl) {
+        let is_its = |slot: &&ProcessSlot| {
+            slot.pid.load(Relaxed) == pid && slot.request.answers.load(Relaxed) == 0
+        };
+        // Looked for first: one that it takes from now on is its next program's.
+        let slots: Vec<&ProcessSlot> = control.processes.in_use().filter(is_its).collect();
+        if !self.entrance.is_in(pid) {
+            slots.into_iter().for_each(|slot| control.bury(&control.tables(), slot, pid));
+        }
     }
 
     /// Whether a wait status is about a thread that was to be entered, which is then dealt with.
@@ -193,4 +229,58 @@ fn slots(control: &Control, answers: bool) -> impl Iterator<Item = pid_t> {
     let in_use = control.processes.in_use();
     let found = in_use.filter(move |slot| (slot.request.answers.load(Relaxed) != 0) == answers);
     found.map(|slot| slot.pid.load(Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::image;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    use zpager_wire::Settings;
+
+    /// A shell of another run, which nobody gives this one's agent to, and then a program of it.
+    const ANOTHER_RUNS: &str =
+        r#"ZPAGER_CONTROL=/proc/1/fd/0 sh -c 'echo $$; read line; exec sleep 100'; true"#;
+
+    #[test]
+    fn what_cannot_be_entered_has_nothing_and_is_left_alone_until_it_runs_another() {
+        let mut parent = Command::new("sh")
+            .args(["-c", ANOTHER_RUNS])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let mut line = String::new();
+        let output = parent.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut line).expect("its child");
+        let pid: pid_t = line.trim().parse().expect("an id");
+
+        let control = SharedControl::new(Settings::NONE).expect("a control block");
+        let agent = image::unpack().expect("an agent");
+        let entrance = Entrance::new(&agent, &control).expect("an entrance");
+        let mut entries = Entries::new(entrance, Scope::Agentless);
+        let mut tree = Tree::below(parent.id().cast_signed());
+        // What it was before.
+        let slot = control.processes.claim(pid).expect("a slot");
+        slot.resident_bytes.store(4096, Relaxed);
+        control.usage.resident_bytes.store(4096, Relaxed);
+
+        assert!(entries.step(&mut tree, &control).is_some(), "it may be on its way");
+        assert_eq!(control.usage.total_bytes(), 4096);
+        std::thread::sleep(PATIENCE + Duration::from_millis(50));
+        entries.step(&mut tree, &control);
+        assert_eq!((control.usage.total_bytes(), control.processes.count()), (0, 0));
+        assert_eq!(entries.step(&mut tree, &control), None, "nothing is to be tried again");
+
+        let mut input = parent.stdin.take().expect("a pipe");
+        input.write_all(b"\n").expect("it listens");
+        let patience = Instant::now() + Duration::from_secs(10);
+        while entries.step(&mut tree, &control).is_none() {
+            assert!(Instant::now() < patience, "what it runs now is not tried");
+        }
+        // SAFETY: a signal to a child of this test's own.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        parent.wait().expect("its end");
+    }
 }
