@@ -353,6 +353,24 @@ static int leaderless_mode(void)
     pthread_exit(NULL);
 }
 
+static void *wait_for_ever(void *unused)
+{
+    for (;;)
+        pause();
+    return unused;
+}
+
+/* Another program, which ends the thread that there is besides. */
+static int execute_mode(void)
+{
+    pthread_t other;
+    pthread_create(&other, NULL, wait_for_ever, NULL);
+    ready();
+    if (wait_for_line())
+        execlp("echo", "echo", "executed", NULL);
+    return 1;
+}
+
 /* Code below everything else, whose calls are dispatched: `mov $SYS_getppid, %eax; syscall; ret`. */
 static unsigned char *const dispatched = (unsigned char *)0x100000;
 enum { DISPATCHED_BYTES = 0x1000 };
@@ -417,6 +435,8 @@ int main(int count, char **arguments)
         return crowd_mode();
     if (!strcmp(arguments[1], "dispatched"))
         return dispatched_mode();
+    if (!strcmp(arguments[1], "execute"))
+        return execute_mode();
     if (!strcmp(arguments[1], "leaderless"))
         return leaderless_mode();
     return 2;

@@ -5,12 +5,16 @@
 //! that cannot stop, such as one that waits in vfork(2) for its child, makes the
 //! attempt fail after a bounded time: the others go on at once, the one that is
 //! still running stays seized and is let go as soon as it stops.
+//!
+//! Bad case: an execve(2) that begins between the seizing of two other threads. The second waits in the
+//! kernel for its end, and it for the first, whose end nobody takes note of meanwhile.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
+use zpager_sys::process::{self, field};
 
 use super::ptrace::{self, Report};
 use super::thread::{StoppedThread, Trouble};
@@ -172,7 +176,10 @@ impl Stopping {
     /// Seizes the threads that are not seized yet; whether there were any.
     fn seize_new(&mut self, stragglers: &mut Stragglers) -> Result<bool, Trouble> {
         let mut found_new = false;
-        for tid in threads_of(self.pid)? {
+        let threads = threads_of(self.pid)?;
+        // The kernel has a seizing wait for an execve(2) in the process, and that wait for them.
+        threads.iter().filter(|tid| **tid != self.pid).for_each(|tid| ptrace::reap(*tid));
+        for tid in threads {
             if self.running.contains_key(&tid) || self.stopped.contains_key(&tid) {
                 continue;
             }
@@ -187,7 +194,7 @@ impl Stopping {
 
     /// Seizes one thread; false when it is ending.
     fn seize(&self, tid: pid_t) -> Result<bool, Trouble> {
-        match ptrace::seize(tid).and_then(|()| ptrace::interrupt(tid)) {
+        match seize_once(tid).and_then(|()| ptrace::interrupt(tid)) {
             Ok(()) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
             Err(_) if is_ending(self.pid, tid) => Ok(false),
@@ -221,6 +228,22 @@ impl Stopping {
         threads.sort_by_key(|thread| thread.tid() != self.pid);
         if threads.is_empty() { Err(Trouble::Gone) } else { Ok(threads) }
     }
+}
+
+/// Seizes a thread that this one may have seized already, by another id: one that runs execve(2) in a process of
+/// several threads takes the id of the first.
+fn seize_once(tid: pid_t) -> io::Result<()> {
+    match ptrace::seize(tid) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) && is_traced_here(tid) => Ok(()),
+        seized => seized,
+    }
+}
+
+/// Whether the calling thread traces a living thread (proc(5), `TracerPid`).
+fn is_traced_here(tid: pid_t) -> bool {
+    let status = super::status_of(tid);
+    let tracer = field(&status, b"TracerPid:").trim().parse();
+    tracer == Ok(process::tid()) && !is_ending(tid, tid)
 }
 
 /// The ids of a process's threads.

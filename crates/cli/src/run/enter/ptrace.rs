@@ -198,6 +198,15 @@ pub(crate) fn look(tid: pid_t) -> Report {
     }
 }
 
+/// Takes note of the end of a traced thread that is not its process's first, if it has ended: nobody else does,
+/// and an execve(2) of another thread of the process waits for that.
+pub(crate) fn reap(tid: pid_t) {
+    // A stop would be told as well, and be told no more.
+    if let Told::Ended = told_of(tid, libc::WEXITED | libc::WNOWAIT) {
+        told_of(tid, libc::WEXITED);
+    }
+}
+
 /// The lowest byte of the wait status of a stopped thread.
 const STOPPED: c_int = 0x7f;
 

@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::hold::is_ending;
 use super::*;
 
 /// How many threads sleep or compute in the victim's mode `threads`, besides the first.
@@ -233,6 +234,33 @@ fn a_straggler_can_be_held_by_the_next_attempt() {
     victim.say("end\n");
     let text = victim.end();
     assert!(text.contains("child ok") && text.contains("entries 1 0 wrong 0"), "{text}");
+}
+
+#[test]
+fn a_thread_that_is_seized_already_is_held() {
+    let mut victim = Victim::start("threads", 0);
+    // As after an execve(2) of a thread that did not stop in time, and has another id now.
+    ptrace::seize(victim.pid()).expect("seized");
+    assert_eq!(victim.enter(), Ok(()));
+    victim.say("go\n");
+    assert!(victim.end().contains("entries 1 "));
+}
+
+#[test]
+fn a_thread_that_was_seized_and_ended_does_not_keep_its_process_from_running_another() {
+    let mut victim = Victim::start("execute", 0);
+    let threads = std::fs::read_dir(format!("/proc/{}/task", victim.pid())).expect("its threads");
+    let ids = threads.map(|thread| thread.expect("a thread").file_name());
+    let mut ids = ids.map(|id| id.to_str().and_then(|id| id.parse().ok()).expect("an id"));
+    let other: pid_t = ids.find(|id| *id != victim.pid()).expect("two threads");
+    ptrace::seize(other).expect("seized");
+    victim.say("go\n");
+    while !is_ending(victim.pid(), other) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut stragglers = Stragglers::default();
+    stop(victim.pid(), &mut stragglers).expect("stopped").release();
+    assert_eq!(victim.end(), "executed\n");
 }
 
 #[test]
