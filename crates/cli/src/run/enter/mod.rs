@@ -69,6 +69,8 @@ pub(crate) enum Outcome {
     Managed,
     /// It cannot be entered at the moment; nothing was changed.
     Later,
+    /// Nor can this one, as one of its threads sleeps where it cannot be stopped.
+    Asleep,
     /// It is gone.
     Gone,
     /// The agent is not in its image, for now or for ever, and is not to be brought by anybody but a
@@ -404,7 +406,7 @@ fn maps_of(pid: pid_t) -> Result<String, Trouble> {
 fn outcome_of(trouble: Trouble) -> Outcome {
     match trouble {
         Trouble::Gone => Outcome::Gone,
-        Trouble::Lost => Outcome::Later,
+        Trouble::Lost => Outcome::Asleep,
         Trouble::Refused(libc::EALREADY) => Outcome::Managed,
         // The loader has not called it yet, or it has found no run.
         Trouble::Refused(libc::ENOTCONN) => Outcome::NoAgent,
@@ -517,12 +519,6 @@ fn value_in(auxiliary: &[u8], key: u64) -> Option<u64> {
     // Key and value, eight bytes each.
     let mut pairs = pairs.iter().map(|pair| u128::from_ne_bytes(*pair));
     pairs.find(|pair| *pair as u64 == key).map(|pair| (pair >> 64) as u64)
-}
-
-/// Whether a process runs a statically linked program, without privileges that who started it has
-/// not.
-pub(crate) fn is_static(pid: pid_t) -> bool {
-    linkage_of(pid, &auxiliary_of(pid)) == Linkage::Static
 }
 
 /// Whether a process has an agent, of this run or another one.

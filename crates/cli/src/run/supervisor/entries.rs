@@ -35,12 +35,32 @@ const EXPECTING_RETRY: Duration = Duration::from_micros(100);
 const MIN_RETRY: Duration = Duration::from_millis(2);
 const MAX_RETRY: Duration = Duration::from_millis(250);
 
+/// The time until a process is tried again that did not stop, which doubles each time up to so long: all
+/// of its other threads stand still meanwhile.
+const ASLEEP_RETRY: Duration = Duration::from_millis(2);
+const MAX_ASLEEP_RETRY: Duration = Duration::from_secs(1);
+
 /// A process that is not managed yet.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     since: Instant,
     /// It is known that nobody but the supervisor will have it managed.
     sure: bool,
+    /// When it did not stop, and for how long it is left alone then.
+    asleep: Option<(Instant, Duration)>,
+}
+
+impl Candidate {
+    /// It did not stop just now.
+    fn put_off(&mut self, now: Instant) {
+        let pause = self.asleep.map_or(ASLEEP_RETRY, |(_, pause)| pause * 2);
+        self.asleep = Some((now, pause.min(MAX_ASLEEP_RETRY)));
+    }
+
+    /// Whether it is left alone for now.
+    fn is_put_off(&self, now: Instant) -> bool {
+        self.asleep.is_some_and(|(since, pause)| now < since + pause)
+    }
 }
 
 /// Which programs do not manage themselves in time.
@@ -84,7 +104,7 @@ impl Entries {
 
     fn add(&mut self, pid: pid_t, sure: bool) {
         if !self.settled.contains_key(&pid) {
-            let candidate = Candidate { since: Instant::now(), sure };
+            let candidate = Candidate { since: Instant::now(), sure, asleep: None };
             self.candidates.entry(pid).or_insert(candidate).sure |= sure;
         }
     }
@@ -162,8 +182,8 @@ impl Entries {
         let due = apart.into_iter().filter(|(pid, found)| {
             let (waited, sure) = (found.since.elapsed(), found.sure && self.scope == Scope::All);
             match self.entrance.is_in(**pid) {
+                _ if found.is_put_off(Instant::now()) => false,
                 false => true,
-                true if enter::is_static(**pid) => true,
                 // It is about to manage itself, or its execve fails.
                 true if with_slots.contains(pid) => false,
                 true => sure || waited > PATIENCE,
@@ -180,6 +200,10 @@ impl Entries {
         );
         match outcome {
             Outcome::Later => return false,
+            Outcome::Asleep => {
+                self.candidates.entry(pid).and_modify(|found| found.put_off(Instant::now()));
+                return false;
+            }
             Outcome::NoAgent if self.candidates[&pid].since.elapsed() < PATIENCE => return false,
             // What has ended has nothing in its image.
             Outcome::NoAgent if is_gone(pid) => {}
@@ -244,11 +268,26 @@ mod tests {
         r#"ZPAGER_CONTROL=/proc/1/fd/0 sh -c 'echo $$; read line; exec sleep 100'; true"#;
 
     #[test]
+    fn what_does_not_stop_is_tried_more_and_more_seldom() {
+        let now = Instant::now();
+        let mut candidate = Candidate { since: now, sure: true, asleep: None };
+        assert!(!candidate.is_put_off(now));
+        candidate.put_off(now);
+        assert!(candidate.is_put_off(now) && !candidate.is_put_off(now + ASLEEP_RETRY));
+        candidate.put_off(now);
+        assert!(candidate.is_put_off(now + ASLEEP_RETRY));
+        (0..40).for_each(|_| candidate.put_off(now));
+        assert!(candidate.is_put_off(now + MAX_ASLEEP_RETRY / 2));
+        assert!(!candidate.is_put_off(now + MAX_ASLEEP_RETRY));
+    }
+
+    #[test]
     fn what_cannot_be_entered_has_nothing_and_is_left_alone_until_it_runs_another() {
         let mut parent = Command::new("sh")
             .args(["-c", ANOTHER_RUNS])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .expect("a shell");
         let mut line = String::new();
