@@ -39,6 +39,7 @@
 
 static long answer;
 static int process_entries, thread_entries, wrong_arguments;
+static int continues;
 static char entry_stack[1 << 16] __attribute__((aligned(64), used));
 
 extern void entry(void);
@@ -75,6 +76,8 @@ long entered(long kind, long known, long stack, long fs, uint64_t mask)
         thread_entries++;
     else
         wrong_arguments++;
+    if (continues)
+        kill(getpid(), SIGCONT);
     return answer;
 }
 
@@ -287,6 +290,43 @@ static int signal_mode(void)
     return 0;
 }
 
+static atomic_int interrupted;
+
+static void *wait_in_epoll(void *unused)
+{
+    interrupted += strcmp(in_epoll(), "ok") != 0;
+    return unused;
+}
+
+static void *end_waits(void *unused)
+{
+    if (wait_for_line() && write(pipes[2][1], "r", 1) != 1)
+        abort();
+    return unused;
+}
+
+/* Two threads wait where every signal that is handled ends the wait: each is to one of them. */
+static int two_mode(void)
+{
+    struct sigaction action = {.sa_handler = handler};
+    sigset_t usr1;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    pthread_t ending, other;
+    if (sigaction(SIGUSR1, &action, NULL) != 0 || pipe(pipes[2]) != 0)
+        return 1;
+    pthread_sigmask(SIG_BLOCK, &usr1, NULL);
+    pthread_create(&ending, NULL, end_waits, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
+    pthread_create(&other, NULL, wait_in_epoll, NULL);
+    ready();
+    wait_in_epoll(NULL);
+    pthread_join(other, NULL);
+    pthread_join(ending, NULL);
+    printf("interrupted %d handled %d\n", interrupted, handled);
+    return 0;
+}
+
 /* The parent cannot stop until its child is gone. */
 static int vfork_mode(void)
 {
@@ -425,10 +465,13 @@ int main(int count, char **arguments)
     if (count != 3)
         return 2;
     answer = atol(arguments[2]);
+    continues = !strcmp(arguments[1], "continued");
     if (!strcmp(arguments[1], "threads"))
         return threads_mode();
-    if (!strcmp(arguments[1], "signal"))
+    if (!strcmp(arguments[1], "signal") || continues)
         return signal_mode();
+    if (!strcmp(arguments[1], "two"))
+        return two_mode();
     if (!strcmp(arguments[1], "vfork"))
         return vfork_mode();
     if (!strcmp(arguments[1], "crowd"))

@@ -17,7 +17,7 @@ use libc::{c_int, pid_t};
 use zpager_sys::process::{self, field};
 
 use super::ptrace::{self, Report};
-use super::thread::{StoppedThread, Trouble};
+use super::thread::{Common, StoppedThread, Trouble};
 
 /// How long to wait before asking which threads sleep where they cannot be stopped, and then how
 /// long one of them may sleep on.
@@ -47,7 +47,7 @@ impl Stragglers {
         self.pids.retain(|tid, pid| match ptrace::look(*tid) {
             Report::Nothing => true,
             report => {
-                let_go(*pid, *tid, report);
+                let_go(*pid, *tid, report, &mut Common::of(*pid));
                 false
             }
         });
@@ -57,7 +57,7 @@ impl Stragglers {
     /// it is about another process. A thread that ran execve(2) meanwhile is known by its process's id.
     pub(crate) fn take(&mut self, tid: pid_t, status: c_int) -> bool {
         match self.pids.remove(&tid) {
-            Some(pid) => let_go(pid, tid, ptrace::report_of(status)),
+            Some(pid) => let_go(pid, tid, ptrace::report_of(status), &mut Common::of(pid)),
             None if ptrace::report_of(status) == Report::Halted => drop(ptrace::detach(tid, 0)),
             None => return false,
         }
@@ -66,11 +66,11 @@ impl Stragglers {
 }
 
 /// Lets a thread go on that was stopped and not entered.
-fn let_go(pid: pid_t, tid: pid_t, report: Report) {
+fn let_go(pid: pid_t, tid: pid_t, report: Report, common: &mut Common) {
     match StoppedThread::read(pid, tid, report) {
-        Ok(thread) => thread.release(pid),
-        // A thread that cannot be read is gone or as good as gone.
-        Err(_) => drop(ptrace::detach(tid, 0)),
+        Ok(thread) => thread.release(pid, common),
+        // One that cannot be read is gone as a rule, and goes on with its signal where it is not.
+        Err(_) => drop(ptrace::detach(tid, report.signal())),
     }
 }
 
@@ -84,8 +84,9 @@ pub(crate) struct Hold {
 impl Hold {
     /// Lets every thread go on.
     pub(crate) fn release(self) {
+        let mut common = Common::of(self.pid);
         for thread in self.threads {
-            thread.release(self.pid);
+            thread.release(self.pid, &mut common);
         }
     }
 }
@@ -128,8 +129,9 @@ impl Stopping {
         match all_stopped.and_then(|()| self.read_all()) {
             Ok(threads) => Ok(Hold { pid: self.pid, threads }),
             Err(trouble) => {
+                let mut common = Common::of(self.pid);
                 for (tid, report) in self.stopped {
-                    let_go(self.pid, tid, report);
+                    let_go(self.pid, tid, report, &mut common);
                 }
                 Err(trouble)
             }

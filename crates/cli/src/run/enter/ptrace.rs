@@ -183,6 +183,13 @@ pub(crate) enum Report {
     Gone,
 }
 
+impl Report {
+    /// The signal, or 0.
+    pub(crate) fn signal(self) -> c_int {
+        if let Report::Signal(signal) = self { signal } else { 0 }
+    }
+}
+
 /// Looks whether a traced thread has stopped, without waiting. That it has ended is left for whoever
 /// waits for the program: it is told once, and with it how the program ended.
 pub(crate) fn look(tid: pid_t) -> Report {

@@ -175,6 +175,22 @@ fn a_signal_that_comes_meanwhile_is_delivered_once() {
 }
 
 #[test]
+fn a_signal_to_the_process_interrupts_one_of_its_threads() {
+    let mut victim = Victim::start("two", 0);
+    std::thread::sleep(Duration::from_millis(50));
+    let mut stragglers = Stragglers::default();
+    let stopping = Stopping::begin(victim.pid(), &mut stragglers);
+    std::thread::sleep(Duration::from_millis(50));
+    // SAFETY: a signal to the victim.
+    unsafe { libc::kill(victim.pid(), libc::SIGUSR1) };
+    let mut hold = stopping.finish(&mut stragglers).expect("stopped");
+    assert_eq!(enter_all(&mut hold, at(victim.entry, victim.pid())), Ok(()));
+    hold.release();
+    victim.say("go\n");
+    assert_eq!(victim.end(), "interrupted 1 handled 1\n");
+}
+
+#[test]
 fn a_call_is_interrupted_by_a_handler_as_without_a_tracer() {
     let victim = Victim::start("signal", 0);
     std::thread::sleep(Duration::from_millis(50));
@@ -259,7 +275,11 @@ fn a_thread_that_was_seized_and_ended_does_not_keep_its_process_from_running_ano
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut stragglers = Stragglers::default();
-    stop(victim.pid(), &mut stragglers).expect("stopped").release();
+    match stop(victim.pid(), &mut stragglers) {
+        Ok(hold) => hold.release(),
+        // The other program can have ended by now.
+        Err(trouble) => assert!(matches!(trouble, Trouble::Gone), "{trouble:?}"),
+    }
     assert_eq!(victim.end(), "executed\n");
 }
 
@@ -300,6 +320,25 @@ fn a_stopped_job_stays_stopped() {
     victim.say("go\n");
     let text = victim.end();
     assert_eq!(text.lines().filter(|line| line.ends_with(" ok")).count(), WORKS, "{text}");
+}
+
+#[test]
+fn a_stop_that_comes_meanwhile_ends_with_a_continuation() {
+    let victim = Victim::start("continued", 0);
+    let mut hold = stop(victim.pid(), &mut Stragglers::default()).expect("stopped");
+    // It comes when the entry begins, which sends the other.
+    // SAFETY: a signal to the victim.
+    unsafe { libc::kill(victim.pid(), libc::SIGSTOP) };
+    assert_eq!(enter_all(&mut hold, at(victim.entry, victim.pid())), Ok(()));
+    hold.release();
+    std::thread::sleep(Duration::from_millis(100));
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", victim.pid())).expect("stat");
+    for signal in [libc::SIGCONT, libc::SIGUSR1] {
+        // SAFETY: as above.
+        unsafe { libc::kill(victim.pid(), signal) };
+    }
+    victim.end();
+    assert!(!stat.contains(") T "), "{stat}");
 }
 
 #[test]

@@ -43,6 +43,9 @@ const FAULTS: [c_int; 6] =
 /// Signals that the agent lives by: no thread of a managed process may block them.
 const AGENT_SIGNALS: u64 = bit(libc::SIGSYS) | bit(libc::SIGBUS);
 
+/// Signals that stop a process (signal(7)).
+const STOPS: [c_int; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
 /// The bit of a signal in a mask.
 const fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
@@ -109,8 +112,9 @@ impl StoppedThread {
             Err(_) => sequences_guess(registers.fs_base),
         };
         let mask = ptrace::signal_mask(tid)?;
-        let Sent { pending, handled } = Sent::to(pid, tid);
-        let handler_comes = (pending | bits(&signals)) & handled & !mask != 0;
+        // Which thread takes what was sent to the process is decided when they go on.
+        let Sent { own, handled, .. } = Sent::to(pid, tid);
+        let handler_comes = (own | bits(&signals)) & handled & !mask != 0;
         Ok(StoppedThread {
             tid,
             stopped: registers,
@@ -244,9 +248,17 @@ impl StoppedThread {
 
     /// Puts the thread back to where it was and lets it go on by itself, with the signals that
     /// came meanwhile.
-    pub(crate) fn release(mut self, pid: pid_t) {
+    pub(super) fn release(mut self, pid: pid_t, common: &mut Common) {
+        let sent = Sent::to(pid, self.tid);
+        if (sent.own | common.sent) & bit(libc::SIGCONT) != 0 {
+            // It came after them: a stop that is sent takes a continuation back.
+            self.signals.retain(|information| !STOPS.contains(&information.si_signo));
+        }
+        let takes = self.handled & !self.mask;
+        let handler_comes = (sent.own | common.left | bits(&self.signals)) & takes != 0;
+        common.left &= !takes;
         let is_made_anew = self.registers.rip != self.stopped.rip;
-        if is_made_anew && self.handler_comes(pid) {
+        if is_made_anew && handler_comes {
             self.registers = registers_interrupted(&self.stopped);
         } else if !self.has_run && self.stopped.rax.cast_signed() == CONTINUED_BY_KERNEL {
             // The kernel still knows how much of its time is left.
@@ -264,12 +276,6 @@ impl StoppedThread {
         };
         let _ = ptrace::detach(self.tid, first);
         rest.iter().for_each(|information| send(pid, self.tid, information));
-    }
-
-    /// Whether the thread will run a handler of the program's as soon as it goes on.
-    fn handler_comes(&self, pid: pid_t) -> bool {
-        let sent = Sent::to(pid, self.tid).pending | bits(&self.signals);
-        sent & self.handled & !self.mask != 0
     }
 
     fn put_back(&self) -> io::Result<()> {
@@ -312,10 +318,28 @@ fn wait_for_stop(tid: pid_t, deadline: Instant) -> Result<Report, Trouble> {
     }
 }
 
+/// Signals that were sent to a process as a whole and are not delivered, while its threads go on one by one:
+/// each is taken by one of them, the first that may.
+pub(super) struct Common {
+    sent: u64,
+    /// What none of those that have gone on takes.
+    left: u64,
+}
+
+impl Common {
+    /// Those of a process.
+    pub(super) fn of(pid: pid_t) -> Self {
+        let sent = Sent::to(pid, pid).common;
+        Common { sent, left: sent }
+    }
+}
+
 /// Signals of a thread, as bits (proc(5)).
 struct Sent {
-    /// Sent to it or its process, and not delivered.
-    pending: u64,
+    /// Sent to it, and not delivered.
+    own: u64,
+    /// The same of its process.
+    common: u64,
     /// Handled by the program.
     handled: u64,
 }
@@ -327,7 +351,7 @@ impl Sent {
         let set = |name: &[u8]| {
             u64::from_str_radix(field(status.as_bytes(), name).trim(), 16).unwrap_or(0)
         };
-        Sent { pending: set(b"SigPnd:") | set(b"ShdPnd:"), handled: set(b"SigCgt:") }
+        Sent { own: set(b"SigPnd:"), common: set(b"ShdPnd:"), handled: set(b"SigCgt:") }
     }
 }
 
