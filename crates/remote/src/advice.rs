@@ -5,6 +5,8 @@ use redis::{ErrorKind, RedisError};
 use crate::server::CHECK_TIME;
 
 const LOCAL: &str = "or give --store DIR";
+/// How the standard library begins when a host's address is not found.
+const NO_ADDRESS: &str = "failed to lookup address information: ";
 
 /// What a server that was asked by TLS or not did wrong, and what would be right.
 pub(crate) fn advice(error: &RedisError, by_tls: bool) -> String {
@@ -26,6 +28,9 @@ pub(crate) fn advice(error: &RedisError, by_tls: bool) -> String {
         (Some("READONLY"), _) => "name the primary",
         (Some(_), _) => "see the server's log",
         (None, ErrorKind::Io) if error.is_timeout() => return no_answer(by_tls),
+        (None, ErrorKind::Io) if let Some(why) = reason.strip_prefix(NO_ADDRESS) => {
+            return format!("unknown host ({why}): check its name, {LOCAL}");
+        }
         (None, ErrorKind::Io) => way(error, &reason, by_tls),
         (None, _) => {
             return format!("does not answer as a Redis server does ({reason}): name one, {LOCAL}");
@@ -68,5 +73,34 @@ pub(crate) fn reason(error: &RedisError) -> String {
         (ErrorKind::Io, _) | (_, None) => error.to_string(),
         (_, Some(detail)) => detail.to_owned(),
     };
+    // The client adds the name that the kind has in it.
+    let kind = format!(" - {:?}", error.kind());
+    let text = text.strip_suffix(&kind).unwrap_or(&text);
     text.split_whitespace().collect::<Vec<_>>().join(" ").trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn each_way_that_is_wrong_is_told_apart() {
+        let told = |error: io::Error| advice(&RedisError::from(error), false);
+        let unknown = told(io::Error::other(format!("{NO_ADDRESS}Name or service not known")));
+        let right = "unknown host (Name or service not known): check its name, or give --store DIR";
+        assert_eq!(unknown, right);
+        let refused = told(io::Error::from_raw_os_error(111));
+        assert!(refused.contains("refused") && refused.contains("start a Redis server"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_no_address_is_told_in_words() {
+        let cases = ["redis://", "redis://h/x", "redis://h:99999", "redis+unix://", "redis://[::1"];
+        for address in cases {
+            let told = crate::Server::at(address).expect_err(address);
+            assert!(!told.contains("Invalid") || told.contains("Invalid database"), "{told}");
+            assert!(!told.contains("Config") && told.contains("give redis://HOST"), "{told}");
+        }
+    }
 }
