@@ -29,7 +29,6 @@ mod statistics;
 mod workloads;
 
 use std::fmt::Display;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -38,6 +37,7 @@ use options::{OverheadOptions, RunOptions};
 pub use rivals::RivalName;
 pub use workloads::faults::TouchOptions;
 pub use workloads::sor::SorOptions;
+use zpager_command::{file_limit, stderr};
 
 /// The exit status of zpager's own failures.
 const FAILED: u8 = 125;
@@ -77,6 +77,10 @@ pub enum Action {
 /// the bench starts it again as a workload and as a guardian.
 #[must_use]
 pub fn main(command: BenchCommand) -> ExitCode {
+    // The programs of the workloads have what the bench was started with.
+    if !matches!(command.action, Action::Touch(_) | Action::Sor(_)) {
+        file_limit::outlive();
+    }
     let done = match &command.action {
         Action::List => list(),
         Action::Run(options) => compare::run(options),
@@ -91,9 +95,9 @@ pub fn main(command: BenchCommand) -> ExitCode {
     ExitCode::from(signal.unwrap_or(FAILED))
 }
 
-/// Tells a line, if anybody reads it.
+/// Tells a line, if anybody reads it: nothing waits for that, while the machine is changed.
 fn tell(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    stderr::write(&format!("{line}\n"));
 }
 
 fn list() -> Result<()> {

@@ -21,6 +21,7 @@ use anyhow::{Context, Result};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use zpager_command::file_limit;
 
 use crate::group::Group;
 use crate::interrupt;
@@ -158,6 +159,13 @@ fn command(program: &Program, place: &Place<'_>, stderr: File) -> Result<Command
         .stderr(stderr)
         // Ctrl-C is the bench's to act on.
         .process_group(0);
+    // SAFETY: between fork and exec a signal's action is set, which is safe there.
+    unsafe {
+        command.pre_exec(|| {
+            file_limit::give_back();
+            Ok(())
+        })
+    };
     if let Some(group) = place.group {
         let mut doors = group.doors()?;
         // SAFETY: between fork and exec only write(2) is called, on descriptors

@@ -7,12 +7,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use zpager_bench::BenchCommand;
@@ -33,8 +35,10 @@ fn main() -> ExitCode {
         println!("skipped: needs root, for cgroups and swap");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 9] = [
         ("bad_input_is_one_line_and_125", bad_input_is_one_line_and_125),
+        ("nothing_waits_for_who_reads_what_is_told", nothing_waits_for_who_reads_what_is_told),
+        ("a_file_that_is_too_long_is_a_failure", a_file_that_is_too_long_is_a_failure),
         ("rivals_run_and_the_machine_is_as_before", rivals_run_and_the_machine_is_as_before),
         ("a_slow_disk_is_slow_and_gone_afterwards", a_slow_disk_is_slow_and_gone_afterwards),
         ("zpager_is_given_what_it_manages", zpager_is_given_what_it_manages),
@@ -51,6 +55,34 @@ fn main() -> ExitCode {
     }
     println!("{} passed, 0 failed", tests.len());
     ExitCode::SUCCESS
+}
+
+fn nothing_waits_for_who_reads_what_is_told() {
+    let (_reader, writer) = std::io::pipe().expect("a pipe");
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("its flags");
+    while (&writer).write(&[0; 4096]).is_ok() {}
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).expect("its flags");
+    let mut child = bench(&["run", "--swap-dir", "/nonexistent", "--workload", "sor"])
+        .stderr(writer)
+        .spawn()
+        .expect("a bench");
+    let patience = Instant::now() + Duration::from_secs(20);
+    while child.try_wait().expect("its status").is_none() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = child.kill();
+    let status = child.wait().expect("its end");
+    assert_eq!(status.code(), Some(125), "it waits for its reader");
+}
+
+fn a_file_that_is_too_long_is_a_failure() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shell = "ulimit -f 0; exec \"$0\" bench list > list";
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new("sh");
+    command.args(["-c", shell]).arg(program).current_dir(&folder);
+    let output = command.output().expect("a bench");
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
 }
 
 fn bench(arguments: &[&str]) -> Command {

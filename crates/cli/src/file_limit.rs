@@ -1,34 +1,13 @@
-//! The limit of the lengths of files (`ulimit -f`): zpager outlives it, and where it may its own
-//! memory is not held to it.
+//! The limit of the lengths of files (`ulimit -f`): where it may, zpager's own memory is not held to it.
 //!
-//! Source: setrlimit(2), whoever goes beyond `RLIMIT_FSIZE` is sent SIGXFSZ, and has `EFBIG` where
-//! that is ignored; memfd_create(2), whose files are held to it though they are memory; signal(7),
-//! what is ignored stays so across execve(2).
-
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+//! Source: setrlimit(2); memfd_create(2), whose files are held to it though they are memory.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+pub(crate) use zpager_command::file_limit::{give_back, outlive};
+
 use crate::failure::Failure;
-
-/// Whether the signal would have ended this process.
-static WAS_DEADLY: AtomicBool = AtomicBool::new(false);
-
-/// Has this process not be ended by a file that is too long.
-pub(crate) fn outlive() {
-    // SAFETY: ignoring a signal runs no code of this process.
-    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    WAS_DEADLY.store(before == libc::SIG_DFL, Relaxed);
-}
-
-/// Gives a child what this process was started with; safe between fork(2) and execve(2).
-pub(crate) fn give_back() {
-    if WAS_DEADLY.load(Relaxed) {
-        // SAFETY: the default action is no code of this process.
-        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
-    }
-}
 
 /// Makes `what`, memory of zpager's own, with the limit as far away as it may be meanwhile.
 ///

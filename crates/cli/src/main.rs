@@ -20,8 +20,6 @@ mod picture;
 mod run;
 mod shared;
 mod sim;
-mod size;
-mod stderr;
 mod trace;
 
 use std::io::{self, ErrorKind, Write};
@@ -29,10 +27,11 @@ use std::process::ExitCode;
 
 use args::Action;
 use failure::{Failure, OrFail};
+use zpager_command::{size, stderr};
 
 fn main() -> ExitCode {
     let action = args::parse(std::env::args_os());
-    // The bench's workloads have what it was started with.
+    // The bench sees to that itself: some of its workloads are this command, which have what it was started with.
     if !matches!(action, Ok(Action::Bench(_))) {
         file_limit::outlive();
     }

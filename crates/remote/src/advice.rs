@@ -91,7 +91,10 @@ mod tests {
         let right = "unknown host (Name or service not known): check its name, or give --store DIR";
         assert_eq!(unknown, right);
         let refused = told(io::Error::from_raw_os_error(111));
-        assert!(refused.contains("refused") && refused.contains("start a Redis server"), "{refused}");
+        assert!(
+            refused.contains("refused") && refused.contains("start a Redis server"),
+            "{refused}"
+        );
     }
 
     #[test]

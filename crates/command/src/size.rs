@@ -9,11 +9,11 @@ const UNITS: [(char, u32); 4] = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
 const MAX_BYTES: u128 = 1 << 57;
 
 /// What a size looks like, for messages.
-pub(crate) const EXPECTED: &str =
+pub const EXPECTED: &str =
     "a size is a number with K, M, G or T, such as 256M or 1.5G, or plain bytes";
 
 /// Bytes of a size such as `256M`, `1.5G`, `0.5GiB` or `4096`; `None` when `text` is not a size.
-pub(crate) fn parse(text: &str) -> Option<u64> {
+pub fn parse(text: &str) -> Option<u64> {
     let (number, shift) = split_unit(text)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let whole_bytes = digits(whole)?.checked_mul(1 << shift)?;
@@ -42,7 +42,7 @@ fn digits(text: &str) -> Option<u128> {
 }
 
 /// A size for people, in the largest unit of which there is at least one: `96.0 MiB`.
-pub(crate) fn display(bytes: u64) -> String {
+pub fn display(bytes: u64) -> String {
     match UNITS.iter().rev().find(|(_, shift)| bytes >> shift > 0) {
         Some((letter, shift)) => {
             let unit_bytes = 1u64 << shift;
@@ -53,7 +53,7 @@ pub(crate) fn display(bytes: u64) -> String {
 }
 
 /// Two sizes for people who see that they differ: in bytes where they are nearly alike.
-pub(crate) fn display_apart(one: u64, other: u64) -> (String, String) {
+pub fn display_apart(one: u64, other: u64) -> (String, String) {
     let shown = (display(one), display(other));
     match shown.0 == shown.1 {
         true => (format!("{one} bytes"), format!("{other} bytes")),
@@ -62,7 +62,7 @@ pub(crate) fn display_apart(one: u64, other: u64) -> (String, String) {
 }
 
 /// A size as [`parse`] takes it, to the byte: `1536K`.
-pub(crate) fn exact(bytes: u64) -> String {
+pub fn exact(bytes: u64) -> String {
     let whole = |&&(_, shift): &&(char, u32)| bytes > 0 && bytes.is_multiple_of(1 << shift);
     match UNITS.iter().rev().find(whole) {
         Some((letter, shift)) => format!("{}{letter}", bytes >> shift),

@@ -22,12 +22,12 @@ const PIECE_BYTES: usize = 4096;
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
 /// Tells a line, which is zpager's.
-pub(crate) fn tell(line: impl Display) {
+pub fn tell(line: impl Display) {
     write(&format!("zpager: {line}\n"));
 }
 
 /// Writes `text` as far as standard error takes it.
-pub(crate) fn write(text: &str) {
+pub fn write(text: &str) {
     let mut rest = text.as_bytes();
     while !rest.is_empty() && takes_more() {
         let piece = &rest[..rest.len().min(PIECE_BYTES)];
