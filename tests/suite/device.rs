@@ -746,7 +746,10 @@ fn a_device_is_asked_changed_and_stopped() {
     assert!(server.control("set threshold=50%").status.success());
     assert_eq!(server.figure("threshold_percent"), 50);
     expect_refused(&server.control("set memory=1M"), "8.0 MiB");
-    expect_refused(&server.control("set memory=9999G"), "out of range");
+    expect_refused(
+        &server.control("set memory=9999G"),
+        "memory=9.8 TiB: out of range: give from 8.0 MiB",
+    );
     assert_eq!(client.read(0, 16 << 20).expect("served").as_ref(), Ok(&data));
     expect_refused(&server.control("stop"), "--force");
     assert_eq!(client.read(0, 1).expect("served"), Ok(data[..1].to_vec()));

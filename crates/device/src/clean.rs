@@ -26,12 +26,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use zpager_cache::{Coding, Departed, Engine, Placed, Reads};
 use zpager_codec::{PAGE_BYTES, Page};
+use zpager_command::size::display;
 use zpager_policy::{CleanPages, Design, DesignId, Leaving, Settings, Switch};
 use zpager_pool::SpaceSource;
 use zpager_store::Errno;
 
 use crate::device::{
     BLOCK_BYTES, FORGET_BLOCKS, GROWTH_BYTES, Setup, blocks_of, check_memory, engine, engine_bytes,
+    shown,
 };
 use crate::disk::Disk;
 use crate::nbd::BUFFERS_BYTES;
@@ -371,7 +373,11 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
             if !shared.release() {
                 shared.memory_bytes = before;
                 let held_bytes = shared.held_bytes();
-                return Err(format!("memory={memory_bytes}: {held_bytes} bytes are in use"));
+                return Err(format!(
+                    "{}: {} are in use",
+                    shown(memory_bytes),
+                    display(held_bytes as u64)
+                ));
             }
         }
     }

@@ -33,6 +33,7 @@ use zpager_cache::{
     Cache, Coding, Content, Departed, Engine, Placed, Reads, SpillError, State, Store, Written,
 };
 use zpager_codec::{CodecId, PAGE_BYTES};
+use zpager_command::size::display;
 use zpager_policy::{
     Density, Design, GIVE_WAY_SLOTS, GiveWay, Holding, SLOTS, Sample, Sampler, Settings,
 };
@@ -399,20 +400,22 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             Err(refused) => {
                 let mut shared = self.lock();
                 shared.bound(before);
-                let held_bytes = shared.held_bytes();
+                let held_bytes = shared.held_bytes() as u64;
+                let memory = shown(memory_bytes);
                 return Err(match refused {
                     Some(Refused::NoSpace) => format!(
-                        "memory={memory_bytes}: {held_bytes} bytes are held, and the store takes no more"
+                        "{memory}: {} are held, and the store takes no more",
+                        display(held_bytes)
                     ),
-                    Some(Refused::Io) => format!(
-                        "memory={memory_bytes}: {held_bytes} bytes are held, and the store fails"
-                    ),
-                    None => format!("memory={memory_bytes}: it cannot be made so small now"),
+                    Some(Refused::Io) => {
+                        format!("{memory}: {} are held, and the store fails", display(held_bytes))
+                    }
+                    None => format!("{memory}: it cannot be made so small now"),
                 });
             }
         }
         self.keep_granted()
-            .map_err(|_| format!("memory={memory_bytes}: there is not so much: give less"))
+            .map_err(|_| format!("{}: there is not so much: give less", shown(memory_bytes)))
     }
 
     fn shortages(&self) -> u64 {
@@ -459,12 +462,20 @@ pub(crate) fn blocks_of(offset_bytes: u64, bytes: usize, size_bytes: u64) -> Ran
     blocks
 }
 
+/// How a memory is told that was asked for.
+pub(crate) fn shown(memory_bytes: u64) -> String {
+    format!("memory={}", display(memory_bytes))
+}
+
 /// Whether a device can be given so much memory.
 pub(crate) fn check_memory(memory_bytes: u64, most: u64) -> Result<(), String> {
     match (MEMORY_BYTES_MIN..=most).contains(&memory_bytes) {
         true => Ok(()),
         false => Err(format!(
-            "memory={memory_bytes}: out of range: give from {MEMORY_BYTES_MIN} to {most} bytes"
+            "{}: out of range: give from {} to {}",
+            shown(memory_bytes),
+            display(MEMORY_BYTES_MIN),
+            display(most)
         )),
     }
 }
