@@ -132,6 +132,14 @@ fn a_wrong_store_of_the_environment_is_named() {
     }
 }
 
+#[test]
+fn a_program_with_a_small_stack_is_managed_from_its_start() {
+    let script = "ulimit -s 256; exec \"$0\" run --quiet --memory 20M -- true";
+    let mut command = Command::new("sh");
+    let status = command.args(["-c", script]).arg(places::zpager()).status().expect("a shell");
+    assert!(status.success(), "{status}");
+}
+
 /// What keeps zpager itself from starting a program is no failure of that.
 #[test]
 fn too_few_descriptors_are_a_failure_of_zpagers_own() {

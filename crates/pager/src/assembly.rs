@@ -66,8 +66,29 @@ const ENTRY_STACK_BYTES: usize = 1 << 20;
 #[repr(align(16))]
 struct EntryStack(#[allow(dead_code)] [u8; ENTRY_STACK_BYTES]);
 
-/// The stack on which the supervisor has this image run, one thread at a time.
+/// The stack on which the supervisor has this image run, one thread at a time, and on which a process begins to
+/// be managed: the program's own may be a small one.
 static mut ENTRY_STACK: EntryStack = EntryStack([0; ENTRY_STACK_BYTES]);
+
+/// Calls `work` with `argument` on that stack.
+///
+/// # Safety
+/// Nobody else runs on it: no other thread has entered this image, and the supervisor enters none of a process
+/// of which a thread is in it.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn call_on_entry_stack(argument: usize, work: extern "C" fn(usize)) {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "lea rsp, [rip + {stack} + {bytes}]",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret",
+        stack = sym ENTRY_STACK,
+        bytes = const ENTRY_STACK_BYTES,
+    )
+}
 
 /// Where the supervisor enters a stopped thread; see [`zpager_wire::Entry`].
 ///

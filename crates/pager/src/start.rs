@@ -28,6 +28,7 @@ use zpager_wire::{
 };
 
 use crate::account::{Published, count};
+use crate::assembly::call_on_entry_stack;
 use crate::departures::Departures;
 use crate::early::EarlyReads;
 use crate::flights::Flights;
@@ -136,12 +137,27 @@ pub unsafe fn load(image: Image) {
             mask,
             sequences,
         };
-        let outcome = manage_process(&first, None);
+        let mut beginning = Beginning { first, outcome: Err(EINVAL) };
+        // SAFETY: the caller's promise; all signals are blocked.
+        unsafe { call_on_entry_stack((&raw mut beginning) as usize, manage_from_start) };
+        let outcome = beginning.outcome;
         if let Err(error) = outcome {
             control.events.note(EventKind::NotManaged, run_pid, error.0 as u64, 0);
         }
         signal::set_mask(if outcome.is_ok() { mask & !OURS } else { mask });
     }
+}
+
+/// A process that begins to be managed by itself.
+struct Beginning {
+    first: Found,
+    outcome: Result<(), Errno>,
+}
+
+extern "C" fn manage_from_start(beginning: usize) {
+    // SAFETY: `load` gives it, and waits for this.
+    let beginning = unsafe { &mut *(beginning as *mut Beginning) };
+    beginning.outcome = manage_process(&beginning.first, None);
 }
 
 fn thread_pointer() -> usize {
