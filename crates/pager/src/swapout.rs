@@ -37,7 +37,7 @@ const STEPS_MAX: u32 = 1 << 16;
 const FUTILE_MAX: u32 = 8;
 const GAINLESS_MAX: u32 = 64;
 /// The same where relatives have most of the pool too, who are to give as well.
-const SHARED_GAINLESS_MAX: u32 = 4;
+const SHARED_GAINLESS_MAX: u32 = 16;
 /// Over the budget by this much, the user is told.
 const EXCESS_BYTES: i64 = 1 << 20;
 
