@@ -63,6 +63,8 @@ pub(crate) struct Thread {
     /// Of a child that shares this memory and is not waited for: the id by which its parent knows
     /// it, or [`UNKNOWN`] until the parent does.
     pub(crate) child_pid: AtomicI32,
+    /// That id is what it is to others: who made it is seen.
+    pub(crate) has_seen_maker: AtomicBool,
     /// Of such a child: by what it is known, once it has said so, with `pid` and `is_seen`.
     pub(crate) identity: Identity,
     pub(crate) has_said: AtomicBool,
@@ -248,6 +250,7 @@ impl Threads {
         thread.tid = AtomicI32::new(CLAIMED);
         thread.child_pid = AtomicI32::new(0);
         thread.is_seen = AtomicBool::new(is_seen);
+        thread.has_seen_maker = AtomicBool::new(is_seen);
         thread.has_said = AtomicBool::new(false);
         thread.lender = None;
         thread.ahead = Ahead::default();
@@ -299,12 +302,13 @@ impl Threads {
     }
 
     /// Frees the blocks of children that shared this memory and do so no more: one that was killed,
-    /// or runs another program, has not said so. Gives how many they were.
+    /// or runs another program, has not said so. Gives how many they were. The caller is seen; of a child made by
+    /// one that is not, it cannot tell.
     pub(crate) fn bury_children(&self) -> u32 {
         let mut buried = 0;
         for thread in (0..self.count).map(|at| self.block(at)) {
             let pid = thread.child_pid.load(Acquire);
-            if pid > 0 && !shares_memory(pid) {
+            if pid > 0 && thread.has_seen_maker.load(Relaxed) && !shares_memory(pid) {
                 thread.child_pid.store(0, Relaxed);
                 thread.release();
                 buried += 1;
@@ -354,16 +358,31 @@ impl Threads {
     }
 }
 
-/// The ids of the thread with a number, and whether they are what they are to others.
-fn ids(number: u32) -> (&'static AtomicBool, &'static AtomicI32, &'static AtomicI32) {
+/// The ids of a [`Thread`], and whether they are what they are to others.
+struct Ids {
+    is_seen: &'static AtomicBool,
+    tid: &'static AtomicI32,
+    has_seen_maker: &'static AtomicBool,
+    child_pid: &'static AtomicI32,
+}
+
+/// Those of the thread with a number.
+fn ids(number: u32) -> Ids {
     let thread = (number as usize * BLOCK_BYTES) as *const Thread;
     // SAFETY: a number that was in the lock is a block's, which are never unmapped; atomics alone are looked at.
-    unsafe { (&(*thread).is_seen, &(*thread).tid, &(*thread).child_pid) }
+    unsafe {
+        Ids {
+            is_seen: &(*thread).is_seen,
+            tid: &(*thread).tid,
+            has_seen_maker: &(*thread).has_seen_maker,
+            child_pid: &(*thread).child_pid,
+        }
+    }
 }
 
 /// Whether ids are to the thread with a number what they are to others of this memory.
 pub(crate) fn is_seen(number: u32) -> bool {
-    number == STARTER || ids(number).0.load(Relaxed)
+    number == STARTER || ids(number).is_seen.load(Relaxed)
 }
 
 /// Whether the thread with a number is gone from this memory, as far as another one can tell.
@@ -374,9 +393,9 @@ pub(crate) fn is_gone(number: u32, asking: u32) -> bool {
     if number == STARTER || !is_seen(asking) || !IS_SHARED.load(Relaxed) {
         return false;
     }
-    let (is_seen, tid, child_pid) = ids(number);
+    let Ids { is_seen, tid, has_seen_maker, child_pid } = ids(number);
     let id = match child_pid.load(Acquire) {
-        pid @ 1.. => pid,
+        pid @ 1.. if has_seen_maker.load(Relaxed) => pid,
         _ if is_seen.load(Relaxed) => tid.load(Relaxed).abs(),
         _ => return false,
     };
