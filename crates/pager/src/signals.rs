@@ -216,7 +216,7 @@ fn go_on_undisturbed(thread: &mut Thread, context: &mut Context) {
 impl Process {
     /// What the run wants of this process. Of several signals that come at the same time the
     /// kernel keeps one, so what is to be done is not in the signal.
-    fn serve_run(&mut self, thread: &mut Thread) {
+    pub(crate) fn serve_run(&mut self, thread: &mut Thread) {
         self.serve_request(thread);
         if self.is_asked() {
             self.give_back();

@@ -17,8 +17,9 @@ use crate::process::Process;
 use crate::threads::Thread;
 
 const EFAULT: isize = -14;
-/// Times in a row that pages were brought in and were gone again.
-const FUTILE_MAX: u32 = 8;
+/// Times in a row that pages were brought in and were gone again. Where two do this to each other, the one goes on
+/// with its next piece, and may need the room, before the other has a processor.
+const FUTILE_MAX: u32 = 64;
 
 /// Where a transfer stands in a list of vectors.
 #[derive(Debug, Clone, Copy)]

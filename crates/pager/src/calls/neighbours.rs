@@ -4,7 +4,7 @@
 //! The other process is sent a signal of the pager's own; whichever of its threads
 //! takes it brings the pages in and keeps them until it enters the pager again.
 //! Two processes that ask each other at the same time serve each other while they
-//! wait. See [`zpager_wire::Request`].
+//! wait, and give room to each other, without which neither may bring anything in. See [`zpager_wire::Request`].
 //!
 //! Bad case: a process that is stopped, or ends, or does not come to handle
 //! signals: it is waited for for a moment, and then the call fails as for memory
@@ -134,9 +134,9 @@ impl Asking<'_> {
     }
 }
 
-/// What another process asks of this one meanwhile.
+/// What the run wants of this process meanwhile: the other one may wait for just that.
 fn serve_own(thread: &mut Thread) {
-    Process::with(|process| process.serve_request(thread));
+    Process::with(|process| process.serve_run(thread));
 }
 
 /// Waits until the word is another, or for a millisecond.
