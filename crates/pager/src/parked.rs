@@ -154,12 +154,7 @@ mod tests {
 
     #[test]
     fn one_of_each_kind_is_kept_and_the_first_one() {
-        let info = |code| {
-            // SAFETY: plain numbers.
-            let mut info: Info = unsafe { core::mem::zeroed() };
-            info.code = code;
-            info
-        };
+        let info = |code| Info::of(0, code);
         let mut parked = Parked::default();
         parked.put(SIGURG, &info(1));
         parked.put(SIGURG, &info(2));

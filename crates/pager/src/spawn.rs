@@ -124,8 +124,7 @@ impl Process {
                 address => fpstate_bytes(address),
             };
             let place = Place::below(child.stack_end(), false, bytes);
-            let none: Info = core::mem::zeroed();
-            place.write(restorer as *const () as usize, &begins, &none) as usize
+            place.write(restorer as *const () as usize, &begins, &Info::of(0, 0)) as usize
         };
         let call = if number == nr::__NR_vfork as usize {
             let flags = CLONE_VM | CLONE_VFORK | SIGCHLD;

@@ -78,36 +78,18 @@ impl Process {
         self.note_request(request);
         self.hold(thread, argument, argument_bytes(request));
         match request {
-            UFFDIO_REGISTER => {
-                if let Some([start, bytes]) = self.peek_words(argument) {
-                    self.unmanage(pages_of(start, bytes));
-                }
-            }
+            UFFDIO_REGISTER => self.unmanage_named(argument, 0, 1),
             UFFDIO_COPY => {
                 if let Some([_, from, bytes]) = self.peek_words(argument) {
                     self.hold(thread, from, bytes);
                 }
             }
-            UFFDIO_MOVE => {
-                if let Some([_, from, bytes]) = self.peek_words(argument) {
-                    self.unmanage(pages_of(from, bytes));
-                }
-            }
+            UFFDIO_MOVE => self.unmanage_named(argument, 1, 2),
             KVM_SET_USER_MEMORY_REGION | KVM_SET_USER_MEMORY_REGION2 => {
-                if let Some([_, _, bytes, start]) = self.peek_words(argument) {
-                    self.unmanage(pages_of(start, bytes));
-                }
+                self.unmanage_named(argument, 3, 2);
             }
-            VFIO_IOMMU_MAP_DMA => {
-                if let Some([_, start, _, bytes]) = self.peek_words(argument) {
-                    self.unmanage(pages_of(start, bytes));
-                }
-            }
-            IOMMU_IOAS_MAP => {
-                if let Some([_, _, start, bytes]) = self.peek_words(argument) {
-                    self.unmanage(pages_of(start, bytes));
-                }
-            }
+            VFIO_IOMMU_MAP_DMA => self.unmanage_named(argument, 1, 3),
+            IOMMU_IOAS_MAP => self.unmanage_named(argument, 2, 3),
             VHOST_SET_MEM_TABLE => self.unmanage_table(thread, argument),
             SIOCGIFCONF => {
                 if let Some([length, buffer]) = self.peek_words(argument) {
@@ -120,6 +102,13 @@ impl Process {
             },
         }
         Outcome::GoOn
+    }
+
+    /// The memory that two of the first words of a struct name: its start and its bytes.
+    fn unmanage_named(&mut self, argument: usize, start_at: usize, bytes_at: usize) {
+        if let Some(words) = self.peek_words::<4>(argument) {
+            self.unmanage(pages_of(words[start_at], words[bytes_at]));
+        }
     }
 
     /// `struct vhost_memory`: the number of regions, and each of them: where it is in the guest, how long,
