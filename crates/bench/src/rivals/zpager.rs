@@ -25,6 +25,8 @@ pub(super) struct Zpager;
 /// What is used here of the object that `zpager run --stats` writes.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Statistics {
+    /// What it was given.
+    pub budget_bytes: u64,
     /// Highest sum of resident managed pages, pool and metadata.
     pub peak_bytes: u64,
     /// Managed address space.
@@ -42,6 +44,14 @@ pub(crate) struct Faults {
     pub compressed: u64,
     /// In the store.
     pub spilled: u64,
+}
+
+impl Statistics {
+    /// Of a peak in all, what is not within the share: what zpager does not manage, and what it
+    /// took over its budget.
+    fn beyond_share(&self, peak_bytes: u64) -> u64 {
+        peak_bytes.saturating_sub(self.peak_bytes.min(self.budget_bytes))
+    }
 }
 
 impl Rival for Zpager {
@@ -80,7 +90,7 @@ impl Rival for Zpager {
         let statistics = read_statistics(surroundings)?;
         Ok(Account {
             peak_bytes: finished.group_peak_bytes,
-            extra_bytes: finished.unreclaimable_peak_bytes.saturating_sub(statistics.peak_bytes),
+            extra_bytes: statistics.beyond_share(finished.unreclaimable_peak_bytes),
             faults: statistics.faults.compressed + statistics.faults.spilled,
             statistics: Some(statistics),
         })
@@ -128,10 +138,23 @@ mod tests {
 
     #[test]
     fn statistics_are_read_among_other_keys() {
-        let text = r#"{"budget_bytes": 1, "peak_bytes": 2, "managed_bytes": 3, "codec": "lz4",
-            "dispatched_calls": 4, "faults": {"fresh": 5, "compressed": 6, "spilled": 7}}"#;
-        let statistics: Statistics = serde_json::from_str(text).expect("statistics");
-        assert_eq!(statistics.peak_bytes, 2);
+        let statistics = statistics(1, 2);
+        assert_eq!((statistics.budget_bytes, statistics.peak_bytes), (1, 2));
         assert_eq!(statistics.faults.compressed + statistics.faults.spilled, 13);
+    }
+
+    #[test]
+    fn what_zpager_takes_over_its_budget_is_beyond_its_share() {
+        assert_eq!(statistics(100, 101).beyond_share(106), 6);
+        assert_eq!(statistics(100, 40).beyond_share(46), 6);
+    }
+
+    fn statistics(budget_bytes: u64, peak_bytes: u64) -> Statistics {
+        let text = format!(
+            r#"{{"budget_bytes": {budget_bytes}, "peak_bytes": {peak_bytes}, "managed_bytes": 3,
+            "codec": "lz4", "dispatched_calls": 4,
+            "faults": {{"fresh": 5, "compressed": 6, "spilled": 7}}}}"#
+        );
+        serde_json::from_str(&text).expect("statistics")
     }
 }
