@@ -372,6 +372,34 @@ fn a_run_within_a_run() {
     }
 }
 
+/// Under who serves a program's calls in the kernel's place nothing can be managed: zpager refuses, and what is
+/// begun so in its run goes on without it.
+#[test]
+fn who_serves_the_calls_of_a_program_is_told() {
+    let emulator = victims::build("emulator", &[]);
+    let zpager = places::zpager();
+    let run = |program: &Path, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).output().expect("the program runs")
+    };
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+
+    let refused = run(&emulator, &[&text(&zpager), "run", "--", "/bin/true"]);
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!((refused.status.code(), message.lines().count()), (Some(125), 1), "{message}");
+    assert!(message.contains("proot"), "{message}");
+
+    let field = text(&victims::build("field", &[]));
+    let (emulator, field) = (text(&emulator), [&field, "1", "40", "words", "1"]);
+    let free = run(Path::new(field[0]), &field[1..]);
+    let mut arguments = vec!["run", "--memory", "24M", "--", &emulator];
+    arguments.extend(field);
+    let output = run(&zpager, &arguments);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output.stdout == free.stdout, "{message}");
+    assert!(message.contains("proot"), "{message}");
+}
+
 /// A program that passes an empty environment on starts a managed one, and one that names another
 /// run's control block is left alone.
 #[test]

@@ -127,6 +127,9 @@ pub unsafe fn load(image: Image) {
     }
     retire_before(control);
     if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
+        if process::is_brk_emulated() {
+            return control.events.note(EventKind::Emulated, run_pid, 0, 0);
+        }
         let pointer = thread_pointer();
         let mask = signal::set_mask(!0);
         let sequences = sequences_guess(pointer as u64).map(|word| word as usize);

@@ -1,10 +1,13 @@
 //! Who we are, and the end.
 
+use crate::PAGE_BYTES;
 use crate::file::Fd;
 use crate::syscall::{Errno, checked, nr};
 
 /// Room for what `/proc` says of a process.
 const STATUS_BYTES: usize = 4096;
+/// The same in one line of numbers.
+const STAT_BYTES: usize = 1024;
 
 /// The process.
 pub fn pid() -> i32 {
@@ -175,10 +178,15 @@ fn pidfd_identity(fd: usize) -> Option<[u64; 2]> {
 
 /// What `/proc` says of this process, in `status`; nothing where it does not tell.
 fn own_status(status: &mut [u8; STATUS_BYTES]) -> &[u8] {
-    let Ok(file) = Fd::open(b"/proc/self/status\0", nr::O_RDONLY) else { return &[] };
-    let read = file.read(status).unwrap_or(0);
+    own_file(b"/proc/self/status\0", status)
+}
+
+/// The beginning of the file at `path`, which ends with a zero byte, in `text`; nothing where it cannot be read.
+fn own_file<'a>(path: &[u8], text: &'a mut [u8]) -> &'a [u8] {
+    let Ok(file) = Fd::open(path, nr::O_RDONLY) else { return &[] };
+    let read = file.read(text).unwrap_or(0);
     file.close();
-    &status[..read]
+    &text[..read]
 }
 
 /// What a status says under a name, colon included (proc(5)); nothing where it has no such line.
@@ -211,6 +219,35 @@ impl Confinement {
             ids: field(status, b"NSpid:").split_ascii_whitespace().count() as u32,
         }
     }
+}
+
+/// Whether who traces this process serves its brk(2) in the kernel's place, as proot does: the kernel knows
+/// nothing of the memory below the break.
+pub fn is_brk_emulated() -> bool {
+    let mut text = [0; STAT_BYTES];
+    let Some(start) = first_break(own_file(b"/proc/self/stat\0", &mut text)) else { return false };
+    let start = start.next_multiple_of(PAGE_BYTES);
+    // SAFETY: no memory is added or taken with 0.
+    let now = unsafe { checked(nr::__NR_brk, [0]) }.unwrap_or(start);
+    let is_mapped = || {
+        let mut residence = 0u8;
+        // SAFETY: the kernel writes a byte for the one page.
+        let asked = unsafe {
+            checked(nr::__NR_mincore, [start, PAGE_BYTES, (&raw mut residence) as usize])
+        };
+        asked.is_ok()
+    };
+    now.next_multiple_of(PAGE_BYTES) != start && !is_mapped()
+}
+
+/// Where `stat` says that the memory begins which brk(2) ends (proc(5), field 47).
+fn first_break(stat: &[u8]) -> Option<usize> {
+    // Of those behind the program's name, which may hold anything.
+    const FIELD: usize = 44;
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    let fields = core::str::from_utf8(&stat[name_end + 1..]).ok()?;
+    let start = fields.split_ascii_whitespace().nth(FIELD)?.parse().ok()?;
+    (start > 0).then_some(start)
 }
 
 /// A value in kB of `status`, `smaps_rollup` or `/proc/meminfo` (proc(5)), in bytes. `name` is all that
@@ -340,6 +377,18 @@ mod tests {
         let own = Confinement::own();
         assert_eq!(own, Confinement::of(&std::fs::read("/proc/self/status").expect("readable")));
         assert!(own.ids > 0);
+    }
+
+    #[test]
+    fn the_first_break_is_found_behind_any_name() {
+        let mut stat = std::string::String::from("7 (a) b) (c) S");
+        (4..=52).for_each(|field| stat += &std::format!(" {}", field * 1000));
+        assert_eq!(first_break(stat.as_bytes()), Some(47_000));
+        for text in ["", "7 (a) S 1", "7 a S"] {
+            assert_eq!(first_break(text.as_bytes()), None, "{text}");
+        }
+        assert!(first_break(&std::fs::read("/proc/self/stat").expect("readable")).is_some());
+        assert!(!is_brk_emulated());
     }
 
     #[test]

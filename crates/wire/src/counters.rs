@@ -102,10 +102,12 @@ pub enum EventKind {
     /// A program had an io_uring(7) before it was to be managed, by which the kernel goes on to use its memory
     /// without a call: it runs without zpager.
     HasRing,
+    /// Who traces a program serves its calls in the kernel's place, as proot does: it runs without zpager.
+    Emulated,
 }
 
 /// Every kind, in the order of their numbers.
-pub const EVENT_KINDS: [EventKind; 14] = [
+pub const EVENT_KINDS: [EventKind; 15] = [
     EventKind::StoreWriteFailed,
     EventKind::StoreFull,
     EventKind::BudgetExceeded,
@@ -120,6 +122,7 @@ pub const EVENT_KINDS: [EventKind; 14] = [
     EventKind::MirrorFailed,
     EventKind::Sandboxed,
     EventKind::HasRing,
+    EventKind::Emulated,
 ];
 
 /// One kind of event: how often, and the first time's particulars.

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU8;
 use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
+use zpager_sys::process;
 
 use super::outer;
 use crate::failure::Failure;
@@ -30,11 +31,18 @@ struct UffdioApi {
     ioctls: u64,
 }
 
+/// Why nothing can be managed: who traces zpager traces its programs too, and writes to memory that would not be there.
+const EMULATED: &str = "what traces zpager serves system calls in the kernel's place, as proot does, where no \
+                        program can be managed: use namespaces in place of it, by bwrap or unshare";
+
 /// Tries everything once. Where another zpager manages this process, begins it anew without that.
 ///
 /// # Errors
 /// What is missing, and what gives it.
 pub(crate) fn check() -> Result<(), Failure> {
+    if process::is_brk_emulated() {
+        return Err(Failure::own(EMULATED));
+    }
     try_userfaultfd().map_err(|error| Failure::own(userfaultfd_advice(error)))?;
     try_dispatch().map_err(|error| {
         if error == Errno::INVAL {

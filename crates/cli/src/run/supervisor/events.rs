@@ -47,7 +47,8 @@ fn ends_the_program(kind: EventKind) -> bool {
         | EventKind::BudgetExceeded
         | EventKind::NotManaged
         | EventKind::Sandboxed
-        | EventKind::HasRing => false,
+        | EventKind::HasRing
+        | EventKind::Emulated => false,
     }
 }
 
@@ -108,6 +109,10 @@ fn describe(kind: EventKind, event: &Event) -> String {
         EventKind::HasRing => format!(
             "process {pid} is not managed and not counted in the budget: the kernel uses its memory \
              by an io_uring that it has had since before the budget came near"
+        ),
+        EventKind::Emulated => format!(
+            "process {pid} is not managed and not counted in the budget: who traces it serves its brk(2) \
+             in the kernel's place, as proot does"
         ),
         EventKind::AgentFailed if value == 0 => {
             format!("process {pid} was ended: the agent failed while it took it over")
