@@ -10,8 +10,12 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::failure::{Failure, OrFail};
 use crate::file_limit;
 
-/// The agent's shared object, built by `build.rs`.
-pub(crate) const AGENT: &[u8] = include_bytes!(env!("ZPAGER_AGENT_OBJECT"));
+/// The agent's shared object, built by `build.rs`, aligned as the structures in it have to be.
+pub(crate) static AGENT: &[u8] = &OBJECT.0;
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(env!("ZPAGER_AGENT_OBJECT")));
+
+#[repr(align(8))]
+struct Aligned<Bytes: ?Sized>(Bytes);
 
 /// Name of the memfd, as `/proc/PID/maps` shows it.
 pub(crate) const NAME: &str = "zpager-agent";

@@ -62,8 +62,8 @@ impl Segment {
 
 /// The image.
 #[derive(Debug)]
-pub(super) struct Layout {
-    image: Vec<u8>,
+pub(super) struct Layout<'a> {
+    image: &'a [u8],
     /// Its length in memory, in whole pages.
     pub(super) span_bytes: u64,
     pub(super) segments: Vec<Segment>,
@@ -84,22 +84,20 @@ enum Word {
     Nothing,
 }
 
-impl Layout {
-    /// Works out how an image lies.
+impl<'a> Layout<'a> {
+    /// Works out how an image lies, which is aligned to 8 bytes.
     ///
     /// # Errors
     /// What of it cannot be put into a process.
-    pub(super) fn of(image: &[u8]) -> Result<Self, &'static str> {
-        // Aligned as the structures in it have to be.
-        let image = image.to_vec();
-        let header = Header::parse(&image[..]).map_err(|_| "no ELF object")?;
-        let headers = header.program_headers(ENDIAN, &image[..]).map_err(|_| "no segments")?;
+    pub(super) fn of(image: &'a [u8]) -> Result<Self, &'static str> {
+        let header = Header::parse(image).map_err(|_| "no ELF object")?;
+        let headers = header.program_headers(ENDIAN, image).map_err(|_| "no segments")?;
         if headers.iter().any(|header| header.p_type(ENDIAN) == PT_TLS) {
             return Err("variables of threads");
         }
         let segments = segments_of(headers, image.len() as u64)?;
         let span_bytes = segments.last().map_or(0, |last| last.pages().end);
-        let words = relocations_of(&image, headers, &segments)?;
+        let words = relocations_of(image, headers, &segments)?;
         let sealed = headers.iter().find(|header| header.p_type(ENDIAN) == PT_GNU_RELRO);
         let sealed = sealed.map_or(0..0, |header| {
             let start = header.p_vaddr(ENDIAN);

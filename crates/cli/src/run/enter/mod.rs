@@ -93,7 +93,7 @@ pub(crate) struct Entrance {
     agent_inode: u64,
     agent_fd: RawFd,
     agent_path: String,
-    layout: Layout,
+    layout: Layout<'static>,
     control_fd: RawFd,
     control_path: String,
     /// Everything that a process opens of this one.

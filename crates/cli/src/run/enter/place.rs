@@ -33,7 +33,7 @@ const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 /// What a process is to be given.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Given<'a> {
-    pub(super) layout: &'a Layout,
+    pub(super) layout: &'a Layout<'a>,
     /// The supervisor's descriptor of the agent's file, and the path by which others open it.
     pub(super) agent_fd: RawFd,
     pub(super) agent_path: &'a str,
