@@ -134,10 +134,13 @@ fn a_wrong_store_of_the_environment_is_named() {
 
 #[test]
 fn a_program_with_a_small_stack_is_managed_from_its_start() {
-    let script = "ulimit -s 256; exec \"$0\" run --quiet --memory 20M -- true";
-    let mut command = Command::new("sh");
-    let status = command.args(["-c", script]).arg(places::zpager()).status().expect("a shell");
-    assert!(status.success(), "{status}");
+    for kilobytes in [256, 64] {
+        let script = format!("ulimit -s {kilobytes}; exec \"$0\" run --quiet --memory 20M -- true");
+        let mut command = Command::new("sh");
+        let status = command.args(["-c", &script]).arg(places::zpager()).status();
+        let status = status.expect("a shell");
+        assert!(status.success(), "{kilobytes}: {status}");
+    }
 }
 
 /// What keeps zpager itself from starting a program is no failure of that.

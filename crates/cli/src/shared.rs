@@ -3,6 +3,7 @@
 //! It lives in a memfd: it has no name that could be left behind, and an agent
 //! reaches it through `/proc/PID/fd/N` of the supervisor.
 
+use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -22,13 +23,29 @@ pub(crate) struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Puts `value` at the start of a mapping of `length_bytes`, zero otherwise, of a memfd called
-    /// `name`; messages say `what` it is. What changes of it once it is shared is atomic.
+    /// Puts `value` at the start of a mapping, as [`Shared::make`] has one made there.
     ///
     /// # Errors
     /// The system has no memory or no descriptor left.
     pub(crate) fn new(
         value: T,
+        length_bytes: usize,
+        name: &str,
+        what: &str,
+    ) -> Result<Self, Failure> {
+        let put = |place: &mut MaybeUninit<T>| {
+            place.write(value);
+        };
+        Self::make(put, length_bytes, name, what)
+    }
+
+    /// Has `make` write a value at the start of a mapping of `length_bytes`, zero otherwise, of a memfd
+    /// called `name`; messages say `what` it is. What changes of it once it is shared is atomic.
+    ///
+    /// # Errors
+    /// The system has no memory or no descriptor left.
+    pub(crate) fn make(
+        make: impl FnOnce(&mut MaybeUninit<T>),
         length_bytes: usize,
         name: &str,
         what: &str,
@@ -42,7 +59,7 @@ impl<T> Shared<T> {
         let shared = Self::map(memory, length_bytes, what)?;
         // SAFETY: the mapping is writable, page-aligned and long enough, by the assertion, and nobody
         // else has it yet.
-        unsafe { shared.mapped.write(value) };
+        make(unsafe { shared.mapped.cast::<MaybeUninit<T>>().as_mut() });
         Ok(shared)
     }
 
@@ -52,7 +69,7 @@ impl<T> Shared<T> {
     /// It is not there, or too short.
     ///
     /// # Safety
-    /// A `T` was written there by [`Shared::new`].
+    /// A `T` was written there by [`Shared::new`] or [`Shared::make`].
     pub(crate) unsafe fn open(path: &str, what: &str) -> Result<Self, Failure> {
         let opening = || format!("opening the shared {what}");
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -86,7 +103,7 @@ impl<T> Deref for Shared<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the value was written in `new` and stays mapped as long as `self`; whatever
+        // SAFETY: the value was written in `make` and stays mapped as long as `self`; whatever
         // changes after that is atomic, in this and every other process.
         unsafe { self.mapped.as_ref() }
     }

@@ -12,6 +12,7 @@
 //! means the same in every process whatever built it. [`VERSION`] guards that.
 #![no_std]
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_sys::futex;
@@ -368,21 +369,25 @@ impl Control {
         futex::wake(&self.calls);
     }
 
-    /// A control block for one run.
+    /// A control block for one run. It is large: where it is to lie in the end, [`Control::write`] makes it.
     pub fn new(settings: Settings) -> Self {
-        Control {
-            magic: MAGIC,
-            version: VERSION,
-            pressure: AtomicU32::new(0),
-            budget_bytes: AtomicU64::new(settings.budget_bytes),
-            settings,
-            usage: Usage::default(),
-            counters: Counters::default(),
-            events: Events::default(),
-            processes: Processes::default(),
-            frames_hint: AtomicU32::new(0),
-            calls: AtomicU32::new(0),
-            kin_turn: AtomicU32::new(0),
+        let mut place = MaybeUninit::uninit();
+        Self::write(&mut place, settings);
+        // SAFETY: all of it was written just now.
+        unsafe { place.assume_init() }
+    }
+
+    /// Makes a control block for one run in its place.
+    pub fn write(place: &mut MaybeUninit<Control>, settings: Settings) {
+        let control = place.as_mut_ptr();
+        // SAFETY: what is written to is the place's own. All that is not written by name are numbers and
+        // atomics that begin as zero.
+        unsafe {
+            control.write_bytes(0, 1);
+            (&raw mut (*control).magic).write(MAGIC);
+            (&raw mut (*control).version).write(VERSION);
+            (&raw mut (*control).budget_bytes).write(AtomicU64::new(settings.budget_bytes));
+            (&raw mut (*control).settings).write(settings);
         }
     }
 

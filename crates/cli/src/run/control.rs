@@ -20,8 +20,9 @@ impl SharedControl {
     /// The system has no memory or no descriptor left.
     pub(crate) fn new(settings: Settings) -> Result<Self, Failure> {
         let length_bytes = Control::mapping_bytes(settings.most_bytes);
-        let control = Control::new(settings);
-        Shared::new(control, length_bytes, "zpager-control", "control block").map(SharedControl)
+        // In its place at once: a copy would take a good part of a small stack.
+        let make = |place: &mut _| Control::write(place, settings);
+        Shared::make(make, length_bytes, "zpager-control", "control block").map(SharedControl)
     }
 
     /// The frames of the run.
