@@ -114,6 +114,7 @@ hazards! {
     spawning "spawning" 24;
     executions "executions" 20;
     signals "signals" 20;
+    sigheirs "sigheirs" 20;
     sigmasks "sigmasks" 20;
     sigwaits "sigwaits" 20;
     wakings "wakings" 20;
@@ -183,6 +184,7 @@ mod whole {
         spawning "spawning" 24, Static StaticPie;
         executions "executions" 20, Static;
         signals "signals" 20, Static StaticPie Musl;
+        sigheirs "sigheirs" 20, Static Musl;
         sigstacks "sigstacks" 20, Static;
         mappings "mappings" 20 "raw", Static StaticPie;
         reservation "reservation" 20, Static StaticPie Musl;

@@ -1,7 +1,13 @@
 //! The few instructions that no compiler can be asked for: returning from a
-//! signal, cloning onto another stack, and being entered from outside.
+//! signal, cloning onto another stack, running another program, and being entered
+//! from outside.
 
 use core::arch::naked_asm;
+
+use zpager_sys::signal::{Mask, OURS, SIGSYS};
+
+use crate::signals::SIGSYS_ACTION;
+use crate::stubs::TRAP;
 
 /// Where the kernel returns to after one of our signal handlers: `rt_sigreturn`.
 #[unsafe(naked)]
@@ -58,6 +64,49 @@ pub(crate) unsafe extern "C" fn clone_onto_frame(
         "lea rsp, [r12 + 8]",
         "mov eax, 15",
         "syscall",
+    )
+}
+
+/// How long [`execution`] is, at the most.
+pub(crate) const EXECUTION_BYTES: usize = 64;
+/// Where its call has been made, and from where on its result is in `rbx`.
+pub(crate) const EXECUTION_MADE: usize = 2;
+pub(crate) const EXECUTION_KEPT: usize = 5;
+
+static OURS_MASK: Mask = OURS;
+
+/// Makes an `execve`, for which the registers are set, and where that fails goes on at the trap with its result.
+/// What the next program inherits is in force meanwhile: our signals may be blocked and ignored, and before the
+/// trap is dispatched SIGSYS has our handler again and none of them is blocked.
+///
+/// # Safety
+/// A thread of the program comes here by its registers, which the trap gives back.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn execution() {
+    naked_asm!(
+        "2:",
+        "syscall",
+        "mov rbx, rax",
+        // rt_sigaction(SIGSYS, SIGSYS_ACTION, NULL, 8)
+        "mov eax, 13",
+        "mov edi, {sigsys}",
+        "lea rsi, [rip + {action}]",
+        "xor edx, edx",
+        "mov r10d, 8",
+        "syscall",
+        // rt_sigprocmask(SIG_UNBLOCK, OURS, NULL, 8)
+        "mov eax, 14",
+        "mov edi, 1",
+        "lea rsi, [rip + {ours}]",
+        "syscall",
+        "mov rax, rbx",
+        "jmp [rip + {trap}]",
+        ".fill {bytes} - (. - 2b), 1, 0xcc",
+        sigsys = const SIGSYS,
+        action = sym SIGSYS_ACTION,
+        ours = sym OURS_MASK,
+        trap = sym TRAP,
+        bytes = const EXECUTION_BYTES,
     )
 }
 

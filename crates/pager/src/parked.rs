@@ -6,12 +6,13 @@
 //! descriptor ([`calls::signal_fds`](crate::calls)): one of each kind for the
 //! process and one for each thread, as the kernel keeps them. What is sent to the
 //! process comes in whichever thread the kernel chose; where another one can take
-//! it, that is called with a SIGURG of ours.
+//! it, that is called with a SIGURG of ours. Before another program begins it is
+//! given back to the kernel, which keeps it for that one.
 //!
 //! Source: signal(7); kernel/signal.c of Linux (`complete_signal`, `legacy_queue`).
 //!
 //! Bad case: what pthread_sigqueue(3) sends to one thread counts as the process's,
-//! as nothing in it says whose it is. What is parked is lost at an `execve`.
+//! as nothing in it says whose it is.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -22,7 +23,7 @@ use crate::process::Process;
 use crate::threads::Thread;
 
 /// In the order in which the kernel gives them out.
-const KINDS: [u32; 3] = [SIGBUS, SIGSYS, SIGURG];
+pub(crate) const KINDS: [u32; 3] = [SIGBUS, SIGSYS, SIGURG];
 
 /// What tells descriptors for signals that something is parked: the highest real-time signal,
 /// blocked for real in every thread ([`calls::signal_fds`](crate::calls)).
@@ -92,6 +93,18 @@ impl Process {
             signal::discard(CARRIER);
         }
         taken
+    }
+
+    /// Has the kernel keep what is parked and the thread blocks: in truth, once it is back.
+    pub(crate) fn unpark(&mut self, thread: &mut Thread) {
+        let tid = thread.tid.load(Relaxed).abs();
+        while let Some((signal, info)) = thread.parked.take(thread.pretended_mask) {
+            signal::send_on(thread.pid, Some(tid), signal, &info);
+        }
+        let of_process = if thread.takes_for(self) { thread.pretended_mask } else { 0 };
+        while let Some((signal, info)) = self.parked.take(of_process) {
+            signal::send_on(thread.pid, None, signal, &info);
+        }
     }
 
     /// Delivers what the thread does not block any more, or waits for. Gives whether it goes on elsewhere.

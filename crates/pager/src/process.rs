@@ -100,6 +100,8 @@ pub(crate) struct Process {
     pub(crate) sharers: u32,
     /// It has the descriptors of its parent or a child, not copies of them (`CLONE_FILES`).
     pub(crate) shares_descriptors: bool,
+    /// Another process has, or had, its actions for signals, not copies of them (`CLONE_SIGHAND`).
+    pub(crate) shares_actions: bool,
     pub(crate) published: Published,
     /// Pages on their way out, behind the spares that others of them left.
     pub(crate) staging: Mapping,

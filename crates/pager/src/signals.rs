@@ -7,14 +7,18 @@
 //! the stack has been brought in, and the thread goes on in the program's handler.
 //!
 //! Invariants: SIGBUS, SIGSYS and SIGURG are in no thread's real mask while it runs
-//! the program; what the program asked of them is pretended. The kernel's alternate
+//! the program, but for an `execve`, by which the next one inherits what this one
+//! asked; what the program asked of them is pretended. The kernel's alternate
 //! stack is the block's; what the program set is pretended as well.
+//!
+//! Bad case: that the program ignores one of them does not pass to what it executes
+//! while another thread of it runs, which needs the pager's handler until it is gone.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::dispatch::SYS_USER_DISPATCH;
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, FORCED, Frame, Info, OURS, Place, SA_NOCLDSTOP,
+    self, Action, AlternateStack, Context, FORCED, Frame, Info, Mask, OURS, Place, SA_NOCLDSTOP,
     SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO,
     SI_KERNEL, SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSEGV, SIGSYS, SIGURG, SS_AUTODISARM,
     SYS_SECCOMP, fpstate_bytes, only,
@@ -25,10 +29,14 @@ use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
 use crate::assembly::restorer;
 use crate::calls;
 use crate::fault::{Begun, Fault};
-use crate::parked::CARRIER;
+use crate::parked::{CARRIER, KINDS};
 use crate::process::Process;
 use crate::stubs::{self, At};
 use crate::threads::Thread;
+
+/// The pager's action for SIGSYS where an `execve` has failed ([`execution`](crate::assembly)); written when the
+/// process begins to be managed.
+pub(crate) static mut SIGSYS_ACTION: Action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
 
 const SIGKILL: u32 = 9;
 const SIGSTOP: u32 = 19;
@@ -53,6 +61,8 @@ fn our_action(asked: &Action) -> Action {
 /// # Errors
 /// The kernel's.
 pub(crate) fn take_over(actions: &mut [Action; SIGNALS + 1]) -> Result<(), Errno> {
+    // SAFETY: nobody executes anything before the process is managed.
+    unsafe { (&raw mut SIGSYS_ACTION).write(our_action(&Action::default())) };
     for signal in 1..=SIGNALS as u32 {
         if signal == SIGKILL || signal == SIGSTOP {
             continue;
@@ -93,6 +103,41 @@ impl Process {
             unsafe { signal::action(signal, Some(asked)) }.map(|_| ())
         };
         outcome.map(|()| self.actions[signal as usize] = *asked)
+    }
+}
+
+impl Process {
+    /// Those of our signals that the process of a thread ignores.
+    pub(crate) fn ignored_by(&self, thread: &Thread) -> Mask {
+        if !thread.is_of(self) {
+            return thread.ignored;
+        }
+        let is_ignored = |&&signal: &&u32| self.actions[signal as usize].handler == SIG_IGN;
+        KINDS.iter().filter(is_ignored).fold(0, |mask, &signal| mask | only(signal))
+    }
+
+    /// Before another program begins: what it inherits of our signals is what this one has asked of them. They
+    /// come to nobody before that program begins, or this one goes on ([`Process::take_back_signals`]).
+    pub(crate) fn hand_signals_over(&mut self, thread: &mut Thread, context: &mut Context) {
+        if !self.shares_actions && !self.threads.has_beside(thread) {
+            let ignored = self.ignored_by(thread);
+            for signal in KINDS.into_iter().filter(|&signal| ignored & only(signal) != 0) {
+                let ignores = Action { handler: SIG_IGN, ..Action::default() };
+                // SAFETY: nobody but this thread needs the handler, which does not until it has it back.
+                let _ = unsafe { signal::action(signal, Some(&ignores)) };
+            }
+        }
+        context.mask |= thread.pretended_mask;
+        self.unpark(thread);
+    }
+
+    /// The other program has not begun.
+    pub(crate) fn take_back_signals(&mut self, context: &mut Context) {
+        context.mask &= !OURS;
+        for signal in KINDS {
+            // As it was accepted before.
+            let _ = install(signal, &self.actions[signal as usize]);
+        }
     }
 }
 
@@ -201,7 +246,7 @@ fn go_on_undisturbed(thread: &mut Thread, context: &mut Context) {
         Some(At::Done(_)) => stubs::call_before(registers.rip),
         Some(At::Piece(true)) => {
             thread.note_disturbed();
-            Some(stubs::to_trap())
+            stubs::piece_before(registers.rip)
         }
         _ => None,
     };
@@ -281,7 +326,7 @@ impl Process {
         signal: u32,
         info: &Info,
         context: &mut Context,
-        temporary: Option<signal::Mask>,
+        temporary: Option<Mask>,
     ) -> bool {
         let action = self.actions[signal as usize];
         if !is_handler(&action) {
@@ -355,7 +400,7 @@ impl Process {
         thread: &mut Thread,
         signal: u32,
         context: &mut Context,
-        temporary: Option<signal::Mask>,
+        temporary: Option<Mask>,
     ) -> bool {
         let info = Info::of(SIGSEGV, SI_KERNEL);
         let is_open = signal != SIGSEGV && context.mask & only(SIGSEGV) == 0;
@@ -390,7 +435,7 @@ fn told(info: &Info, context: &Context) -> Info {
     told
 }
 
-fn handler_mask(action: &Action, signal: u32) -> signal::Mask {
+fn handler_mask(action: &Action, signal: u32) -> Mask {
     action.mask | if action.flags & SA_NODEFER == 0 { only(signal) } else { 0 }
 }
 
@@ -414,9 +459,9 @@ fn enter_handler(context: &mut Context, action: &Action, signal: u32, frame: *mu
 
 /// What a thread blocks of our signals.
 pub(crate) struct Blocked {
-    pub(crate) mask: signal::Mask,
+    pub(crate) mask: Mask,
     /// The mask of the call in which it waits, or is about to.
-    temporary: Option<signal::Mask>,
+    temporary: Option<Mask>,
     /// It has waited already.
     is_made: bool,
 }

@@ -44,6 +44,7 @@ use crate::threads::{IS_SHARED, Thread, UNKNOWN};
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FILES: usize = 0x400;
+const CLONE_SIGHAND: usize = 0x800;
 const CLONE_VFORK: usize = 0x4000;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
@@ -108,6 +109,8 @@ impl Process {
             child.lender = (!waits).then_some(self.slot);
         }
         child.pretended_mask = thread.pretended_mask;
+        child.ignored = self.ignored_by(thread);
+        self.shares_actions |= wanted.flags & (CLONE_SIGHAND | CLONE_THREAD) == CLONE_SIGHAND;
         if waits {
             child.alternate = thread.alternate;
         }
@@ -303,6 +306,7 @@ impl Process {
         thread.tid.store(process::tid(), Relaxed);
         thread.is_seen.store(true, Relaxed);
         self.threads.keep_only(thread);
+        self.shares_actions = false;
         // Nothing is pending for a child.
         (self.parked, thread.parked) = (Parked::default(), Parked::default());
         self.shares_descriptors = shares_descriptors;

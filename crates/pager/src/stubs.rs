@@ -11,7 +11,8 @@
 //! every system call overwrites.
 //!
 //! A call that goes on in the pager once it is made leads to the trap instead: a
-//! `syscall` outside the allowed range, which is dispatched in its turn.
+//! `syscall` outside the allowed range, which is dispatched in its turn. That of an
+//! `execve` is a longer one ([`execution`]).
 //!
 //! Invariant: a stub, once written, never changes, so threads run it without the lock.
 
@@ -19,7 +20,10 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::mapping::Mapping;
+use zpager_sys::signal::Registers;
 use zpager_sys::syscall::{checked, nr};
+
+use crate::assembly::{EXECUTION_BYTES, EXECUTION_KEPT, EXECUTION_MADE, execution};
 
 const STUB_BYTES: usize = 32;
 const STUBS: usize = 4096;
@@ -63,7 +67,7 @@ static mut AREA: Area = Area { stubs: [Stub { code: [0; CODE_BYTES], site: 0 }; 
 const _: () = assert!(size_of::<Stub>() == STUB_BYTES);
 
 /// Where the trap is, and the stub that leads to it, once the process is managed.
-static TRAP: AtomicUsize = AtomicUsize::new(0);
+pub(crate) static TRAP: AtomicUsize = AtomicUsize::new(0);
 static TO_TRAP: AtomicUsize = AtomicUsize::new(0);
 
 fn area() -> *mut Stub {
@@ -93,6 +97,34 @@ pub(crate) fn prepare() -> Result<(), zpager_sys::Errno> {
 /// The stub that leads to the trap.
 pub(crate) fn to_trap() -> usize {
     TO_TRAP.load(Relaxed)
+}
+
+/// The one by which an `execve` does.
+pub(crate) fn to_execution() -> usize {
+    execution as *const () as usize
+}
+
+/// How far in that one `rip` is, if it is there.
+fn in_execution(rip: usize) -> Option<usize> {
+    rip.checked_sub(to_execution()).filter(|&offset| offset < EXECUTION_BYTES)
+}
+
+/// What an `execve` gave, of a thread with these registers that is on its way from it to the trap, or there.
+pub(crate) fn execution_result(registers: &Registers) -> usize {
+    match in_execution(registers.rip) {
+        Some(EXECUTION_KEPT..) => registers.rbx,
+        _ => registers.rax,
+    }
+}
+
+/// From where the call is made once more that leads to the trap and has ended at `rip`.
+pub(crate) fn piece_before(rip: usize) -> Option<usize> {
+    match in_execution(rip) {
+        None => Some(to_trap()),
+        Some(EXECUTION_MADE) => Some(to_execution()),
+        // Its registers are used up.
+        Some(_) => None,
+    }
 }
 
 /// Whether the `syscall` that ends at `rip` is the trap's.
@@ -141,6 +173,9 @@ pub(crate) fn at(rip: usize) -> Option<At> {
     let trap = TRAP.load(Relaxed);
     if rip == trap {
         return Some(At::Piece(true));
+    }
+    if let Some(within) = in_execution(rip) {
+        return Some(At::Piece(within > 0));
     }
     let offset = rip.checked_sub(area() as usize).filter(|&offset| offset < STUBS * STUB_BYTES)?;
     // SAFETY: within the area.

@@ -76,6 +76,8 @@ pub(crate) struct Thread {
     pub(crate) ahead: Ahead,
     /// Those of our signals that the program believes to be blocked.
     pub(crate) pretended_mask: Mask,
+    /// Those of them that it ignores, where it is of a child that only shares this memory and not its actions.
+    pub(crate) ignored: Mask,
     /// Those of them that were sent to it while they were pretended to be blocked.
     pub(crate) parked: Parked,
     /// Those of them that it waits for in a call.
@@ -255,6 +257,7 @@ impl Threads {
         thread.lender = None;
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
+        thread.ignored = 0;
         thread.parked = Parked::default();
         thread.waits_for = 0;
         thread.temporary_mask = None;
@@ -336,6 +339,15 @@ impl Threads {
     /// Whether there has never been a second one.
     pub(crate) fn was_always_one(&self) -> bool {
         self.count <= 1
+    }
+
+    /// Whether other threads of the same process run the program.
+    pub(crate) fn has_beside(&self, thread: &Thread) -> bool {
+        let runs = |other: &Thread| other.tid.load(Relaxed) >= CLAIMED;
+        let is_beside = |other: &&mut Thread| {
+            !core::ptr::eq::<Thread>(*other, thread) && other.sharer == thread.sharer && runs(other)
+        };
+        self.live().any(|other| is_beside(&other))
     }
 
     /// Whether no other thread is in use, or may come to be.

@@ -328,6 +328,23 @@ pub fn queue_for_thread(pid: i32, tid: i32, signal: u32, value: usize) {
     let _ = unsafe { checked(nr::__NR_rt_tgsigqueueinfo, arguments) };
 }
 
+/// Sends a signal to the calling process, or to the calling thread, as it came before.
+pub fn send_on(pid: i32, tid: Option<i32>, signal: u32, info: &Info) {
+    let [pid, signal, info] = [pid as usize, signal as usize, core::ptr::from_ref(info) as usize];
+    // SAFETY: the kernel only reads the information.
+    let sent = unsafe {
+        match tid {
+            None => checked(nr::__NR_rt_sigqueueinfo, [pid, signal, info]),
+            Some(tid) => checked(nr::__NR_rt_tgsigqueueinfo, [pid, tid as usize, signal, info]),
+        }
+    };
+    if sent.is_err() {
+        // Only a process's first thread may say so of any sender.
+        // SAFETY: as above.
+        let _ = unsafe { checked(nr::__NR_kill, [pid, signal]) };
+    }
+}
+
 fn queued(signal: u32, value: usize) -> Info {
     let mut info = Info::of(signal, SI_QUEUE);
     info.words[0] = crate::process::pid() as usize;

@@ -10,8 +10,11 @@
 //! What it runs may be linked statically: no agent comes into that by itself, so the
 //! supervisor is told, and looks at it as soon as it runs.
 //!
-//! The call is made from the stub that leads to the trap: where it fails, the
-//! registers and the limits are as before. The new list lies in the thread's
+//! The next program also inherits which signals are blocked, ignored and pending; of those that are ours
+//! the kernel is told only now.
+//!
+//! The call is made from a stub that leads to the trap: where it fails, the
+//! registers, the limits and the signals are as before. The new list lies in the thread's
 //! record, as a child that only shares this memory comes here too.
 //!
 //! Bad case: an environment of more variables than the record has places for;
@@ -87,13 +90,14 @@ impl Process {
             self.name_heir_beside(thread.sharer);
         }
         self.control.call_supervisor();
+        self.hand_signals_over(thread, context);
         self.put_carrier_down(context);
         thread.executing = Some(context.registers);
         let registers = &mut context.registers;
         let place = if is_at { &mut registers.r10 } else { &mut registers.rdx };
         *place = completed.unwrap_or(variables);
         thread.call = registers.rax;
-        registers.rip = stubs::to_trap();
+        registers.rip = stubs::to_execution();
         Outcome::Arranged
     }
 
@@ -108,9 +112,11 @@ impl Process {
             self.answer();
         }
         self.name_heir_beside(self.sharer);
+        self.take_back_signals(context);
         self.announce(thread);
         let registers = &context.registers;
-        let (rax, eflags, fpstate) = (registers.rax, registers.eflags, registers.fpstate);
+        let rax = stubs::execution_result(registers);
+        let (eflags, fpstate) = (registers.eflags, registers.fpstate);
         context.registers = Registers { rax, eflags, fpstate, ..before };
         true
     }

@@ -4,7 +4,7 @@ use core::mem::offset_of;
 
 use zpager_sys::Errno;
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, Frame, OURS, SA_KEPT, SIGNALS, SS_AUTODISARM,
+    self, Action, AlternateStack, Context, Frame, OURS, SA_KEPT, SIG_IGN, SIGNALS, SS_AUTODISARM,
     SS_DISABLE, SS_ONSTACK, fpstate_bytes, only,
 };
 use zpager_sys::syscall::nr;
@@ -72,6 +72,9 @@ impl Process {
                 // A child that only shares this memory has actions of its own, which it gives up
                 // with the memory: posix_spawn() resets them before it runs the program.
                 self.actions[signal] = before;
+                let is_ignored = handler == SIG_IGN;
+                let kind = only(signal as u32) & OURS;
+                thread.ignored = thread.ignored & !kind | if is_ignored { kind } else { 0 };
             }
         }
         let words = [before.handler, before.flags as usize, before.restorer, before.mask as usize];

@@ -4,7 +4,7 @@
 //! process is entered: afterwards its memory may be swapped out, and only the
 //! process itself can reach it. Invariant: after [`StoppedThread::release`] the
 //! thread's registers, vector state and pending signals are what they would have
-//! been, and SIGSYS and SIGBUS are unblocked.
+//! been, and SIGSYS, SIGBUS and SIGURG are unblocked.
 
 use std::fs::File;
 use std::io;
@@ -41,7 +41,7 @@ const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
 /// Signals that the agent lives by: no thread of a managed process may block them.
-const AGENT_SIGNALS: u64 = bit(libc::SIGSYS) | bit(libc::SIGBUS);
+const AGENT_SIGNALS: u64 = bit(libc::SIGSYS) | bit(libc::SIGBUS) | bit(libc::SIGURG);
 
 /// Signals that stop a process (signal(7)).
 const STOPS: [c_int; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
