@@ -290,6 +290,7 @@ static void to_threads(void) {
 
 int main(int argc, char **argv) {
     note(victim_start(argc, argv));
+    CHECK(signal(SIGTRAP, SIG_IGN) != SIG_ERR);
     big = pages_map(BIG_PAGES);
     pages_fill(big, BIG_PAGES, 0);
     information();
@@ -303,6 +304,7 @@ int main(int argc, char **argv) {
     jumping();
     from_a_process();
     to_threads();
+    CHECK(raise(SIGTRAP) == 0);
     pages_check(big, BIG_PAGES, 0);
     return victim_end();
 }

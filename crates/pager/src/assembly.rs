@@ -6,6 +6,8 @@ use core::arch::naked_asm;
 
 use zpager_sys::signal::{Mask, OURS, SIGSYS};
 
+use zpager_wire::ENDED;
+
 use crate::signals::SIGSYS_ACTION;
 use crate::stubs::TRAP;
 
@@ -152,9 +154,23 @@ pub unsafe extern "C" fn enter() {
         "push r11",
         "push r10",
         "call {entered}",
-        "int3",
+        "mov r12, rax",
+        // tgkill(getpid(), gettid(), SIGTRAP)
+        "mov eax, 39",
+        "syscall",
+        "mov edi, eax",
+        "mov eax, 186",
+        "syscall",
+        "mov esi, eax",
+        "mov edx, 5",
+        "mov r15d, {ended}",
+        "2:",
+        "mov eax, 234",
+        "syscall",
+        "jmp 2b",
         stack = sym ENTRY_STACK,
         bytes = const ENTRY_STACK_BYTES,
         entered = sym crate::start::entered,
+        ended = const ENDED,
     )
 }

@@ -64,8 +64,10 @@ pub const CALL_THREAD: usize = GIVE_BACK + 2;
 /// is, or 0. `r10` is where the thread's area of restartable sequences is, and
 /// `r11` its bytes ([`sequences_guess`] where nobody knows). The entry moves to a
 /// stack of the agent's own, so all threads of the process must be stopped and one
-/// entered at a time. It ends with `int3` and in `rax` 0 or a negative error
-/// number; the supervisor then restores every register.
+/// entered at a time. It ends by sending SIGTRAP to its own thread until the
+/// supervisor takes note, with [`ENDED`] in `r15` and in `r12` 0 or a negative error
+/// number; the supervisor then restores every register. (An `int3` would have the
+/// kernel forget that the program ignores SIGTRAP.)
 #[repr(u64)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
@@ -82,6 +84,9 @@ pub enum Entry {
     /// was entered while [`Control::kin_turn`] was not 0.
     Share = 4,
 }
+
+/// What is in `r15` at the end of an entry.
+pub const ENDED: u32 = 0x7a70_656e;
 
 /// Where a thread's area of restartable sequences may be, by its fs base, where the kernel does not tell
 /// (Linux 5.13 does): its address and how many bytes it has. Up to glibc 2.40 it is in the control block,

@@ -1,7 +1,7 @@
 //! A stopped thread that makes system calls for the supervisor.
 //!
 //! It runs a `syscall` that is written over some code of its process for a moment; as all threads of
-//! the process stand still nobody else comes by. Source: ptrace(2). Invariant: after [`Caller::end`]
+//! the process stand still nobody else comes by, and ends as an entry does. Source: ptrace(2). Invariant: after [`Caller::end`]
 //! the code is what it was.
 
 use std::fs::{File, OpenOptions};
@@ -9,19 +9,30 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use libc::{c_long, pid_t};
+use zpager_wire::ENDED;
 
 use super::thread::{StoppedThread, Trouble};
 use super::{mappings, ptrace};
 
-/// `syscall; int3`, and nothing else in the word that is written over.
-const CALL_CODE: [u8; 8] = [0x0f, 0x05, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc];
+const CODE_WORDS: usize = 6;
+
+/// `syscall; mov r12, rax`, and then what an entry ends with: `mov eax, 39; syscall; mov edi, eax; mov eax, 186;
+/// syscall; mov esi, eax; mov edx, 5; mov r15d, ENDED; 1: mov eax, 234; syscall; jmp 1b`.
+const CALL_CODE: [u8; CODE_WORDS * 8] = {
+    let ended = ENDED.to_le_bytes();
+    [
+        0x0f, 0x05, 0x49, 0x89, 0xc4, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0x89, 0xc7, 0xb8, 186, 0, 0,
+        0, 0x0f, 0x05, 0x89, 0xc6, 0xba, 5, 0, 0, 0, 0x41, 0xbf, ended[0], ended[1], ended[2],
+        ended[3], 0xb8, 234, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc,
+    ]
+};
 
 /// A thread that makes system calls for the supervisor.
 pub(super) struct Caller<'a> {
     thread: &'a mut StoppedThread,
     /// Where it makes them, and what is there else.
     site: u64,
-    covered: u64,
+    covered: [u64; CODE_WORDS],
     memory: File,
 }
 
@@ -39,8 +50,12 @@ impl<'a> Caller<'a> {
         let code = mappings(maps).find(|found| found.is_code);
         let site = code.ok_or(Trouble::Refused(libc::ENOEXEC))?.start;
         let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
-        let covered = ptrace::word(thread.tid(), site)?;
-        ptrace::set_word(thread.tid(), site, u64::from_le_bytes(CALL_CODE))?;
+        let mut covered = [0; CODE_WORDS];
+        for (word, at) in covered.iter_mut().zip(words_from(site)) {
+            *word = ptrace::word(thread.tid(), at)?;
+        }
+        let (code, _) = CALL_CODE.as_chunks();
+        write_words(thread.tid(), site, code.iter().copied().map(u64::from_le_bytes))?;
         Ok(Caller { thread, site, covered, memory })
     }
 
@@ -49,7 +64,7 @@ impl<'a> Caller<'a> {
     /// # Errors
     /// The process is gone.
     pub(super) fn end(self) -> Result<(), Trouble> {
-        Ok(ptrace::set_word(self.thread.tid(), self.site, self.covered)?)
+        Ok(write_words(self.thread.tid(), self.site, self.covered)?)
     }
 
     /// A call, with as many of its arguments as matter.
@@ -84,4 +99,16 @@ impl<'a> Caller<'a> {
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
         self.memory.write_all_at(bytes, address)
     }
+}
+
+/// Where words lie.
+fn words_from(start: u64) -> impl Iterator<Item = u64> {
+    (start..).step_by(size_of::<u64>())
+}
+
+fn write_words(tid: pid_t, start: u64, words: impl IntoIterator<Item = u64>) -> io::Result<()> {
+    words
+        .into_iter()
+        .zip(words_from(start))
+        .try_for_each(|(word, at)| ptrace::set_word(tid, at, word))
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_long, pid_t, siginfo_t, user_regs_struct};
 use zpager_sys::process::field;
-use zpager_wire::{Entry, sequences_guess};
+use zpager_wire::{ENDED, Entry, sequences_guess};
 
 use super::At;
 use super::hold::is_ending;
@@ -31,9 +31,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Flags at the entry: the reserved bit and interrupts on, no direction, no single step.
 const ENTRY_FLAGS: u64 = 0x202;
-
-/// `si_code` of the signal that `int3` raises.
-const SI_KERNEL: c_int = 0x80;
 
 /// Signals that a fault raises. They stay unblocked in an entry: a fault at a blocked signal kills
 /// the process without a word.
@@ -180,7 +177,7 @@ impl StoppedThread {
         }
     }
 
-    /// Has the thread make a system call at `site`, where `syscall; int3` is; gives its result.
+    /// Has the thread make a system call at `site`, where a `syscall` is that ends as an entry; gives its result.
     ///
     /// # Errors
     /// The error that the call gave, or the thread is gone or did not come back.
@@ -203,7 +200,7 @@ impl StoppedThread {
         }
     }
 
-    /// Lets the thread run with these registers to its trap; gives what is in `rax` then.
+    /// Lets the thread run with these registers to its end; gives what it answers there.
     fn run_from(&mut self, registers: user_regs_struct) -> Result<u64, Trouble> {
         let faults = FAULTS.iter().fold(0, |mask, signal| mask | bit(*signal));
         // Not in a system call: nothing to restart.
@@ -211,15 +208,14 @@ impl StoppedThread {
         self.has_run = true;
         ptrace::set_registers(self.tid, &registers)?;
         ptrace::set_signal_mask(self.tid, !faults)?;
-        self.run_to_trap(registers.rip)?;
-        Ok(ptrace::registers(self.tid)?.rax)
+        self.run_to_end(registers.rip)
     }
 
-    /// Lets the thread run from `start` until the `int3` at the end of the entry. Signals that are meant for
+    /// Lets the thread run from `start` until the end of the entry. Signals that are meant for
     /// the program are kept; those that a fault raised belong to the entry, but for one that the
     /// program had just raised, as a managed thread a call to be dispatched: that one comes before
     /// anything has run.
-    fn run_to_trap(&mut self, start: u64) -> Result<(), Trouble> {
+    fn run_to_end(&mut self, start: u64) -> Result<u64, Trouble> {
         let deadline = Instant::now() + ENTRY_LIMIT;
         let mut delivered = 0;
         loop {
@@ -229,11 +225,13 @@ impl StoppedThread {
                 Report::Signal(signal) => {
                     let information = ptrace::signal_information(self.tid)?;
                     let is_fault = FAULTS.contains(&signal) && information.si_code > 0;
-                    if is_fault && !self.has_fault && ptrace::registers(self.tid)?.rip == start {
+                    let is_own = signal == libc::SIGTRAP && information.si_code == libc::SI_TKILL;
+                    let registers = ptrace::registers(self.tid)?;
+                    if is_fault && !self.has_fault && registers.rip == start {
                         self.has_fault = true;
                         self.signals.insert(0, information);
-                    } else if signal == libc::SIGTRAP && information.si_code == SI_KERNEL {
-                        return Ok(());
+                    } else if is_own && registers.r15 == u64::from(ENDED) {
+                        return Ok(registers.r12);
                     } else if is_fault {
                         delivered = signal;
                     } else {
