@@ -6,11 +6,14 @@
 //! attempt fail after a bounded time: the others go on at once, the one that is
 //! still running stays seized and is let go as soon as it stops.
 //!
-//! Bad case: an execve(2) that begins between the seizing of two other threads. The second waits in the
-//! kernel for its end, and it for the first, whose end nobody takes note of meanwhile.
+//! An execve(2) may begin between the seizing of two other threads. To seize the second waits in the kernel for
+//! its end then, and it for the first, until somebody takes note of the end of that: a thread of this process
+//! does meanwhile ([`noting_ends`]), as any of them may that the tracer is one of.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
@@ -25,6 +28,10 @@ const SLEEPING_LIMIT: Duration = Duration::from_millis(30);
 
 /// How long to wait for threads that want to run: each has to come to a processor to stop.
 const RUNNING_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long to wait before taking note of ends while threads are being seized, which takes some microseconds each.
+const NOTING_INTERVAL: Duration = Duration::from_millis(10);
+const NOTING_STACK_BYTES: usize = 64 << 10;
 
 /// How long to sleep between two looks at threads that were asked to stop.
 const LOOK_INTERVAL: Duration = Duration::from_micros(100);
@@ -151,7 +158,7 @@ impl Stopping {
                 return Err(Trouble::Lost);
             }
             if !self.running.is_empty() {
-                std::thread::sleep(LOOK_INTERVAL);
+                thread::sleep(LOOK_INTERVAL);
             }
         }
     }
@@ -177,21 +184,27 @@ impl Stopping {
 
     /// Seizes the threads that are not seized yet; whether there were any.
     fn seize_new(&mut self, stragglers: &mut Stragglers) -> Result<bool, Trouble> {
-        let mut found_new = false;
         let threads = threads_of(self.pid)?;
         // The kernel has a seizing wait for an execve(2) in the process, and that wait for them.
-        threads.iter().filter(|tid| **tid != self.pid).for_each(|tid| ptrace::reap(*tid));
-        for tid in threads {
-            if self.running.contains_key(&tid) || self.stopped.contains_key(&tid) {
-                continue;
-            }
-            if stragglers.pids.remove(&tid).is_none() && !self.seize(tid)? {
-                continue;
-            }
-            found_new = true;
-            self.running.insert(tid, self.pid);
+        note_ends(self.pid, &threads);
+        let is_seized =
+            |tid: &pid_t| self.running.contains_key(tid) || self.stopped.contains_key(tid);
+        let new: Vec<_> = threads.iter().copied().filter(|tid| !is_seized(tid)).collect();
+        match new.is_empty() {
+            true => Ok(false),
+            false => noting_ends(self.pid, &threads, || self.seize_each(&new, stragglers)),
         }
-        Ok(found_new)
+    }
+
+    /// Seizes threads; whether there was one that is not ending.
+    fn seize_each(&mut self, tids: &[pid_t], stragglers: &mut Stragglers) -> Result<bool, Trouble> {
+        let before = self.running.len();
+        for tid in tids {
+            if stragglers.pids.remove(tid).is_some() || self.seize(*tid)? {
+                self.running.insert(*tid, self.pid);
+            }
+        }
+        Ok(self.running.len() > before)
     }
 
     /// Seizes one thread; false when it is ending.
@@ -232,6 +245,33 @@ impl Stopping {
     }
 }
 
+/// Takes note of the ends of those of a process's threads that this process has seized.
+fn note_ends(pid: pid_t, threads: &[pid_t]) {
+    threads.iter().filter(|tid| **tid != pid).for_each(|tid| ptrace::reap(*tid));
+}
+
+/// Does `work`, which may wait for an execve(2) in process `pid`, and takes note of the ends of these of its
+/// threads meanwhile, for which that waits.
+pub(super) fn noting_ends<R>(pid: pid_t, threads: &[pid_t], work: impl FnOnce() -> R) -> R {
+    if threads.len() < 2 {
+        return work();
+    }
+    let (goes_on, is_over) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let note = move || {
+            while is_over.recv_timeout(NOTING_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                note_ends(pid, threads);
+            }
+        };
+        // Without room for another thread it is done without, as such an execve(2) is rare.
+        let noting = thread::Builder::new().stack_size(NOTING_STACK_BYTES);
+        let _ = noting.spawn_scoped(scope, note);
+        let result = work();
+        drop(goes_on);
+        result
+    })
+}
+
 /// Seizes a thread that this one may have seized already, by another id: one that runs execve(2) in a process of
 /// several threads takes the id of the first.
 fn seize_once(tid: pid_t) -> io::Result<()> {
@@ -249,7 +289,7 @@ fn is_traced_here(tid: pid_t) -> bool {
 }
 
 /// The ids of a process's threads.
-fn threads_of(pid: pid_t) -> Result<Vec<pid_t>, Trouble> {
+pub(super) fn threads_of(pid: pid_t) -> Result<Vec<pid_t>, Trouble> {
     let folder = match std::fs::read_dir(format!("/proc/{pid}/task")) {
         Ok(folder) => folder,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Trouble::Gone),

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::hold::is_ending;
+use super::hold::{is_ending, noting_ends};
 use super::*;
 
 /// How many threads sleep or compute in the victim's mode `threads`, besides the first.
@@ -262,18 +262,38 @@ fn a_thread_that_is_seized_already_is_held() {
     assert!(victim.end().contains("entries 1 "));
 }
 
-#[test]
-fn a_thread_that_was_seized_and_ended_does_not_keep_its_process_from_running_another() {
+/// A victim that is about to run another program, which waits for somebody to take note of the end of its second
+/// thread, and that thread.
+fn in_execve() -> (Victim, pid_t) {
     let mut victim = Victim::start("execute", 0);
-    let threads = std::fs::read_dir(format!("/proc/{}/task", victim.pid())).expect("its threads");
-    let ids = threads.map(|thread| thread.expect("a thread").file_name());
-    let mut ids = ids.map(|id| id.to_str().and_then(|id| id.parse().ok()).expect("an id"));
-    let other: pid_t = ids.find(|id| *id != victim.pid()).expect("two threads");
+    let threads = hold::threads_of(victim.pid()).expect("its threads");
+    let other = threads.into_iter().find(|id| *id != victim.pid()).expect("two threads");
     ptrace::seize(other).expect("seized");
     victim.say("go\n");
     while !is_ending(victim.pid(), other) {
         std::thread::sleep(Duration::from_millis(1));
     }
+    (victim, other)
+}
+
+#[test]
+fn a_thread_is_seized_while_another_one_waits_for_the_end_of_a_third() {
+    let (victim, other) = in_execve();
+    let pid = victim.pid();
+    // The other program can have ended by now.
+    if noting_ends(pid, &[pid, other], || ptrace::seize(pid)).is_ok() {
+        let _ = ptrace::interrupt(pid);
+        while ptrace::look(pid) == Report::Nothing {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = ptrace::detach(pid, 0);
+    }
+    assert_eq!(victim.end(), "executed\n");
+}
+
+#[test]
+fn a_thread_that_was_seized_and_ended_does_not_keep_its_process_from_running_another() {
+    let (victim, _) = in_execve();
     let mut stragglers = Stragglers::default();
     match stop(victim.pid(), &mut stragglers) {
         Ok(hold) => hold.release(),
