@@ -72,6 +72,50 @@ static void sent(struct random *random) {
     wander(random, 3000);
 }
 
+static long send_as(siginfo_t *information) {
+    return syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, information);
+}
+
+static void sends_on(int signal, siginfo_t *information, void *context) {
+    (void)context;
+    note_signal(signal, information);
+    if (caught == 1)
+        CHECK(send_as(information) == 0 && caught == 1);
+    siglongjmp(escape, 1);
+}
+
+/* What the program sends itself of a fault's signal is no fault. */
+static void sent_on(struct random *random) {
+    siginfo_t told = {.si_signo = SIGBUS, .si_code = BUS_ADRERR}, found;
+    sigset_t set, old;
+    handle(sends_on, 0);
+    for (int i = 1; i < FILE_PAGES; i++) {
+        char *at = mapped + i * PAGE_BYTES + i;
+        volatile int turns = 0;
+        caught = 0;
+        /* The second one comes when the jump unblocks it. */
+        sigsetjmp(escape, 1);
+        if (turns++ == 0)
+            CHECK(*(volatile char *)at == 'x');
+        CHECK(caught == 2 && turns == 2 && where == at && code == BUS_ADRERR);
+    }
+    handle(stays, 0);
+    for (int i = 0; i < 100; i++) {
+        caught = 0;
+        told.si_addr = big + below(random, BIG_PAGES) * PAGE_BYTES;
+        CHECK(send_as(&told) == 0 && caught == 1 && where == told.si_addr);
+    }
+    sigemptyset(&set);
+    sigaddset(&set, SIGBUS);
+    CHECK(sigprocmask(SIG_BLOCK, &set, &old) == 0 && send_as(&told) == 0);
+    wander(random, 3000);
+    CHECK(sigtimedwait(&set, &found, &(struct timespec){0, 0}) == SIGBUS && caught == 1);
+    CHECK(found.si_code == BUS_ADRERR && found.si_addr == told.si_addr);
+    CHECK(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
+    CHECK(signal(SIGBUS, SIG_IGN) != SIG_ERR && send_as(&told) == 0 && caught == 1);
+    wander(random, 3000);
+}
+
 /* One that is sent ends a call that waits, or has it go on, as the handler's flags say. */
 static void interrupts(void) {
     int fds[2];
@@ -132,6 +176,7 @@ int main(int argc, char **argv) {
     behind_the_end(&random);
     interrupts();
     sent(&random);
+    sent_on(&random);
     ends(&random);
     pages_check(big, BIG_PAGES, 0);
     note(caught);

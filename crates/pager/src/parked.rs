@@ -112,8 +112,8 @@ impl Process {
         let mut is_elsewhere = false;
         for signal in KINDS {
             let wanted = !thread.blocked(context).mask | thread.waits_for;
-            if let Some((signal, info)) = self.take_parked(thread, wanted & only(signal)) {
-                is_elsewhere |= self.deliver(thread, signal, &info, context);
+            if let Some((_, info)) = self.take_parked(thread, wanted & only(signal)) {
+                is_elsewhere |= self.deliver(thread, &info, false, context);
             }
         }
         is_elsewhere

@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::dispatch::SYS_USER_DISPATCH;
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, FORCED, Frame, Info, Mask, OURS, Place, SA_NOCLDSTOP,
+    self, Action, AlternateStack, Context, Frame, Info, Mask, OURS, Place, Registers, SA_NOCLDSTOP,
     SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO,
     SI_KERNEL, SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSEGV, SIGSYS, SIGURG, SS_AUTODISARM,
     SYS_SECCOMP, fpstate_bytes, only,
@@ -146,22 +146,23 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
     // SAFETY: the kernel runs this on the thread's block.
     let thread = unsafe { Thread::current() };
     let in_program = stubs::at(context.registers.rip).is_none();
+    let is_caused = is_caused(info, &context.registers, in_program);
     match signal as u32 {
-        SIGSYS if info.code == SYS_USER_DISPATCH => calls::dispatch(thread, context),
+        SIGSYS if is_caused && info.code == SYS_USER_DISPATCH => calls::dispatch(thread, context),
         SIGURG => {
             let ours = [GIVE_BACK, BRING_IN, CALL_THREAD];
             let is_ours = info.code == SI_QUEUE && ours.contains(&info.words[1]);
             let is_elsewhere = Process::with(|process| {
                 // One of the program's own may have taken the place of one of ours.
                 process.serve_run(thread);
-                let is_elsewhere = !is_ours && process.deliver(thread, SIGURG, info, context);
+                let is_elsewhere = !is_ours && process.deliver(thread, info, false, context);
                 process.deliver_parked(thread, context) || is_elsewhere
             });
             if is_elsewhere != Some(true) {
                 go_on_undisturbed(thread, context);
             }
             if is_elsewhere.is_none() && !is_ours {
-                pass_on(SIGURG, info);
+                process::raise(SIGURG);
             }
         }
         CARRIER if info.code == SI_QUEUE && info.words[1] == CALL_THREAD => {
@@ -172,27 +173,42 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
                 go_on_undisturbed(thread, context);
             }
         }
-        SIGBUS if info.code > 0 && in_program && serve(thread, info.words[0], context) => {}
+        SIGBUS if is_caused && in_program && serve(thread, info.words[0], context) => {}
         signal => {
-            let deliver = |process: &mut Process| process.deliver(thread, signal, info, context);
+            let deliver = |process: &mut Process| process.deliver(thread, info, is_caused, context);
             match Process::with(deliver) {
                 Some(true) => {}
                 Some(false) if OURS & only(signal) != 0 => go_on_undisturbed(thread, context),
                 Some(false) => {}
-                None => pass_on(signal, info),
+                // The process has left management by now: it comes once more, to whom the kernel has for
+                // it. What the thread did to cause it does so again.
+                None if is_caused => {}
+                None => process::raise(signal),
             }
         }
     }
 }
 
-/// A signal that came for a process which has left management by now: it comes once more, to whom the
-/// kernel has for it. What the thread did to cause it does so again.
-fn pass_on(signal: u32, info: &Info) {
-    let is_caused = info.code > 0 && FORCED & only(signal) != 0;
-    if !is_caused {
-        process::raise(signal);
-    }
+/// Whether a thread with these registers has just caused a signal by what it did, of those that are ours. A process
+/// may send itself whatever it likes, also what it was told before of such a signal (rt_sigqueueinfo(2)), so the
+/// kernel's own words about the last fault, or the place of the call, have to be the same. Where it has just made a
+/// call it has not faulted.
+fn is_caused(info: &Info, registers: &Registers, in_program: bool) -> bool {
+    let place = info.words[0];
+    info.code > 0
+        && match info.signal as u32 {
+            SIGBUS if !in_program => false,
+            SIGBUS if registers.trap == PAGE_FAULT => registers.cr2 == place,
+            SIGBUS => BUS_TRAPS.contains(&registers.trap),
+            SIGSYS => registers.rip == place,
+            _ => false,
+        }
 }
+
+/// What the processor calls a page fault, and what else raises SIGBUS: a segment that is not present, such a stack,
+/// and what is not aligned.
+const PAGE_FAULT: usize = 14;
+const BUS_TRAPS: [usize; 3] = [11, 12, 17];
 
 /// The bit of a page fault's error code that says that it was a write.
 const FAULT_WRITE: usize = 1 << 1;
@@ -268,25 +284,25 @@ impl Process {
         }
     }
 
-    /// Has the thread go on in the program's handler for `signal`, or with the call that waited
-    /// for it. False where it goes on as if nothing had come.
+    /// Has the thread go on in the program's handler for a signal, which it `is_caused` by itself or
+    /// was sent, or with the call that waited for it. False where it goes on as if nothing had come.
     pub(crate) fn deliver(
         &mut self,
         thread: &mut Thread,
-        signal: u32,
         info: &Info,
+        is_caused: bool,
         context: &mut Context,
     ) -> bool {
-        let is_forced = info.code > 0 && FORCED & only(signal) != 0;
-        let is_waited_for = !is_forced && thread.waits_for & only(signal) != 0;
+        let signal = info.signal as u32;
+        let is_waited_for = !is_caused && thread.waits_for & only(signal) != 0;
         if is_waited_for && self.end_wait(thread, signal, info, context) {
             return true;
         }
         let blocked = thread.blocked(context);
         if blocked.mask & only(signal) & OURS != 0 {
-            if is_forced {
+            if is_caused {
                 // As in the kernel: a fault whose signal is blocked cannot be handled.
-                self.act_by_default(signal, &Action::default(), info);
+                self.act_by_default(signal, &Action::default(), true);
             } else {
                 self.park(thread, signal, info);
             }
@@ -294,7 +310,7 @@ impl Process {
         }
         let action = self.actions[signal as usize];
         if !is_handler(&action) {
-            self.act_by_default(signal, &action, info);
+            self.act_by_default(signal, &action, is_caused);
             return false;
         }
         // Of a call that was not made yet only the signals end the wait that its mask lets through.
@@ -314,7 +330,8 @@ impl Process {
             }
             None => {}
         }
-        self.enter(thread, signal, &told(info, context), context, temporary)
+        let told = if is_caused { told(info, context) } else { *info };
+        self.enter(thread, signal, &told, context, temporary)
     }
 
     /// Has the thread, whose registers are in the program's terms, go on in the program's handler
@@ -330,7 +347,7 @@ impl Process {
     ) -> bool {
         let action = self.actions[signal as usize];
         if !is_handler(&action) {
-            self.act_by_default(signal, &action, info);
+            self.act_by_default(signal, &action, false);
             return false;
         }
         thread.let_go();
@@ -408,19 +425,18 @@ impl Process {
             return self.enter(thread, SIGSEGV, &info, context, temporary);
         }
         context.mask &= !only(SIGSEGV);
-        self.act_by_default(SIGSEGV, &Action::default(), &info);
+        self.act_by_default(SIGSEGV, &Action::default(), true);
         true
     }
 
     /// A signal of ours that came though the program has no handler.
-    fn act_by_default(&mut self, signal: u32, action: &Action, info: &Info) {
-        let is_forced = info.code > 0;
-        if signal == SIGURG || action.handler == SIG_IGN && !is_forced {
+    fn act_by_default(&mut self, signal: u32, action: &Action, is_caused: bool) {
+        if signal == SIGURG || action.handler == SIG_IGN && !is_caused {
             return;
         }
         // SAFETY: the default action needs no handler.
         let _ = unsafe { signal::action(signal, Some(&Action::default())) };
-        // Pending until the handler returns; a forced one comes again by itself as well.
+        // Pending until the handler returns; one that was caused comes again by itself as well.
         process::raise(signal);
     }
 }
