@@ -383,6 +383,16 @@ fn written_ahead() {
     }
 }
 
+/// What was held for the child of a process that is killed in its fork is not counted until the end of the run.
+#[test]
+fn killed_in_their_forks() {
+    let setup = Setup::of_mib(40).start(Start::FirstInstruction);
+    let job = victims::job("unborn");
+    let managed = job.managed(&setup);
+    managed.expect_like(&job.free());
+    assert!(managed.stats.swapped_in_pages < 1000, "{:?}", managed.stats);
+}
+
 /// A sandbox that the kernel does not let a program into, as libraries ask for one to see whether there are
 /// any: the program stays managed.
 #[test]

@@ -13,7 +13,7 @@ use zpager_sys::aio::Writes;
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal;
-use zpager_wire::{Frame, Frames};
+use zpager_wire::{Frame, Frames, Holds};
 
 use crate::mirrored::MirroredMemory;
 use crate::sharing::ACCOUNT;
@@ -113,11 +113,15 @@ impl OwnSpace {
         }
     }
 
-    /// Before a fork: each page gets one more holder.
-    pub(crate) fn share(&self) {
+    /// Before a fork: each page gets one more holder, the `child`, for which those are noted that were in the
+    /// run's sum before.
+    pub(crate) fn share(&self, child: Holds<'_>) {
         for word in self.all() {
-            if frame(word.load(Relaxed)).is_some_and(|frame| !self.frames.hold(frame)) {
-                self.set(word, OWN);
+            if let Some(frame) = frame(word.load(Relaxed)) {
+                match self.frames.hold(frame) {
+                    true => child.set(frame),
+                    false => self.set(word, OWN),
+                }
             }
             if word.load(Relaxed) == OWN {
                 let Some(frame) = ACCOUNT.share_pool_page(&self.frames) else { return };
@@ -131,9 +135,21 @@ impl OwnSpace {
         self.shared().for_each(|frame| ACCOUNT.leave_for_child(&self.frames, frame));
     }
 
-    /// In a child: notes what it holds.
-    pub(crate) fn note_holds(&self) {
-        self.shared().for_each(|frame| ACCOUNT.holds().set(frame));
+    /// Notes what a child holds.
+    pub(crate) fn note_holds(&self, holds: Holds<'_>) {
+        self.shared().for_each(|frame| holds.set(frame));
+    }
+
+    /// In a child, for which nothing is held any more.
+    pub(crate) fn hold_anew(&self) {
+        for word in self.all() {
+            let lost =
+                frame(word.load(Relaxed)).filter(|frame| !ACCOUNT.hold(&self.frames, *frame));
+            if lost.is_some() {
+                word.store(OWN, Relaxed);
+                ACCOUNT.lose_pool_page();
+            }
+        }
     }
 
     /// The frames of all pages that are in one.

@@ -100,6 +100,8 @@ pub(crate) struct Process {
     pub(crate) sharers: u32,
     /// It has the descriptors of its parent or a child, not copies of them (`CLONE_FILES`).
     pub(crate) shares_descriptors: bool,
+    /// The slot of the child that is being forked.
+    pub(crate) unborn: Option<&'static ProcessSlot>,
     /// Another process has, or had, its actions for signals, not copies of them (`CLONE_SIGHAND`).
     pub(crate) shares_actions: bool,
     pub(crate) published: Published,

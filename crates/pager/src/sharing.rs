@@ -25,7 +25,7 @@
 //! - the sum of the run's frames with holders is `Usage::shared_bytes`, less the
 //!   changes that its processes have not published yet. What a process has taken and not published has
 //!   a holder that is not noted, the child that is not there yet: nobody takes it from the sum for a
-//!   process that is killed meanwhile.
+//!   process that is killed meanwhile. What the child holds is noted in its slot once it is in the sum.
 //!
 //! Lock order: [`PROCESS`](crate::process::PROCESS) alone. Relatives meet in the
 //! table's words, each of which stands alone and guards no memory: all of its
@@ -43,7 +43,8 @@
 //! Many relatives that share what fills the budget: no page of it is worth giving,
 //! as each would keep a compressed copy. What a killed process held is counted until
 //! a starving relative or the supervisor notices its end; what one held that became
-//! a program without the agent, until that ends.
+//! a program without the agent, until that ends; and what is held for a child that was killed
+//! before it did anything, until its parent ends.
 
 use core::ops::Range;
 use core::sync::atomic::{
@@ -58,6 +59,7 @@ use zpager_wire::{ASKED, Frame, Frames, GIVE_BACK, Holds, Left, ProcessSlot, UNA
 
 use crate::fault::fail;
 use crate::hold::pages_of;
+use crate::identity;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
 use crate::start::open_pagemap;
@@ -162,6 +164,20 @@ impl Account {
         Some(frame)
     }
 
+    /// Holds a frame that others may have left by now, and have given away. False where they have.
+    pub(crate) fn hold(&self, frames: &Frames<'_>, frame: Frame) -> bool {
+        let is_held = frames.hold(frame);
+        if is_held {
+            self.holds().set(frame);
+        }
+        is_held
+    }
+
+    /// A page of the pool is in no frame any more.
+    pub(crate) fn lose_pool_page(&self) {
+        self.pool_pages.fetch_sub(1, Relaxed);
+    }
+
     fn leave(&self, frames: &Frames<'_>, frame: Frame) {
         self.holds().clear(frame);
         self.leave_for_child(frames, frame);
@@ -237,22 +253,41 @@ impl Process {
         None
     }
 
-    /// Before a fork: everything that parent and child will both have gets one more holder.
+    /// Before a fork: everything that parent and child will both have gets one more holder. What the child
+    /// holds is noted in its slot, if there is one for it.
     pub(crate) fn share_with_child(&mut self) {
+        let child =
+            self.unborn.map_or(Holds::new(&[]), |slot| self.tables.holds_of(self.control, slot));
         let mut at = 0;
         while let Some(region) = self.regions.all().get(at).copied() {
             at += 1;
             if region.in_child.is_copied() {
-                self.share_around_holds(&region);
+                self.share_around_holds(&region, child);
             }
         }
-        self.engine.cache.objects().share();
+        self.engine.cache.objects().share(child);
         self.publish();
+        // Now that all of it is in the sum.
+        if self.unborn.is_some() {
+            self.note_holds_of_child(child);
+        }
+    }
+
+    /// Notes what parent and child both have.
+    fn note_holds_of_child(&self, holds: Holds<'_>) {
+        for region in self.regions.all().iter().filter(|region| region.in_child.is_copied()) {
+            let mut from = region.start;
+            while let Some((page, frame)) = self.next_shared(from..region.end) {
+                holds.set(frame);
+                from = page + 1;
+            }
+        }
+        self.engine.cache.objects().note_holds(holds);
     }
 
     /// What the kernel may be about to write for another thread stays as it is, as it would not get
     /// to a protected page: both count it as their own.
-    fn share_around_holds(&mut self, region: &Region) {
+    fn share_around_holds(&mut self, region: &Region, child: Holds<'_>) {
         let mut from = region.start;
         while from < region.end {
             let hold = self.next_hold(from, region.end);
@@ -261,18 +296,20 @@ impl Process {
                 let part = Region { start: from, end: start, ..*region };
                 // Other threads write on until their pages are protected.
                 let protected = self.protect_region(&part, true);
-                self.share_part(&part, protected);
+                self.share_part(&part, protected, child);
             }
-            self.share_held(start..end);
+            self.share_held(start..end, child);
             from = end;
         }
     }
 
     /// Held pages that are in frames are only read by the kernel.
-    fn share_held(&mut self, pages: Pages) {
+    fn share_held(&mut self, pages: Pages, child: Holds<'_>) {
         let mut from = pages.start;
         while let Some((page, frame)) = self.next_shared(from..pages.end) {
-            if !self.tables.frames.hold(frame) {
+            if self.tables.frames.hold(frame) {
+                child.set(frame);
+            } else {
                 self.leave_frame(page, frame);
                 self.protect_page(page, false);
             }
@@ -300,7 +337,7 @@ impl Process {
         self.uffd.write_protect(page as usize * PAGE_BYTES, PAGE_BYTES, protect).is_ok()
     }
 
-    fn share_part(&mut self, region: &Region, protected: bool) {
+    fn share_part(&mut self, region: &Region, protected: bool, child: Holds<'_>) {
         let mut from = region.start;
         while let Some((page, entry)) = self.engine.cache.index.next_resident(from, region.end) {
             from = page + 1;
@@ -312,7 +349,10 @@ impl Process {
             match Frame::from_raw(frame) {
                 // A void frame, or one with more holders than can be counted: its page is the process's own.
                 Some(frame) if !self.tables.frames.hold(frame) => self.leave_frame(page, frame),
-                Some(_) => continue,
+                Some(frame) => {
+                    child.set(frame);
+                    continue;
+                }
                 None => {}
             }
             match ACCOUNT.share(&self.tables.frames) {
@@ -373,6 +413,9 @@ impl Process {
 
     /// After a fork that failed: the holds of the child that is not there.
     pub(crate) fn unshare_with_child(&mut self) {
+        if let Some(slot) = self.unborn.take() {
+            return self.control.retire(&self.tables, slot, identity::run_pid());
+        }
         for at in 0..self.regions.all().len() {
             let region = self.regions.all()[at];
             let mut from = region.start;
@@ -509,18 +552,29 @@ impl Process {
         self.publish();
     }
 
-    /// In a child: notes what it holds, so that others can take it away should it be killed.
-    pub(crate) fn note_holds(&mut self) {
-        ACCOUNT.set_holds(self.tables.holds_of(self.control, self.slot));
+    /// In a child for which its parent had no slot: notes what it holds, so that others can take it away should
+    /// it be killed.
+    pub(crate) fn note_holds(&self) {
+        self.note_holds_of_child(ACCOUNT.holds());
+    }
+
+    /// In a child that came too late for its slot: what was held for it is so no more. Nothing is registered yet.
+    pub(crate) fn hold_anew(&mut self) {
         for at in 0..self.regions.all().len() {
             let region = self.regions.all()[at];
             let mut from = region.start;
-            while let Some((page, frame)) = self.next_shared(from..region.end) {
-                ACCOUNT.holds().set(frame);
+            while region.in_child.is_copied()
+                && let Some((page, frame)) = self.next_shared(from..region.end)
+            {
+                if !ACCOUNT.hold(&self.tables.frames, frame) {
+                    self.set_frame(page, None);
+                    self.shared_pages -= 1;
+                    self.resident_pages += 1;
+                }
                 from = page + 1;
             }
         }
-        self.engine.cache.objects().note_holds();
+        self.engine.cache.objects().hold_anew();
     }
 
     /// Now and then, where room is short: asks a relative that has missed nothing for a while, or has many

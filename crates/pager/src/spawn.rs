@@ -39,6 +39,7 @@ use crate::identity::{self, Identity};
 use crate::own::OneStore;
 use crate::parked::Parked;
 use crate::process::Process;
+use crate::sharing::ACCOUNT;
 use crate::start::open_userfaultfd;
 use crate::threads::{IS_SHARED, Thread, UNKNOWN};
 
@@ -79,6 +80,14 @@ pub(crate) struct Spawn {
     waits: bool,
     /// The slot of the process whose memory is lent to another one.
     lends: Option<&'static ProcessSlot>,
+}
+
+/// What is noted of what a parent has held for its child.
+enum ChildHolds {
+    Noted,
+    NotNoted,
+    /// It was taken away with what the parent had, which was killed.
+    Lost,
 }
 
 impl Process {
@@ -264,6 +273,7 @@ impl Process {
         self.drop_spares(self.spare_pages);
         self.wait_for_room(CHILD_BYTES);
         self.shares_descriptors |= wanted.flags & CLONE_FILES != 0;
+        self.unborn = self.control.processes.claim(identity::run_pid());
         // From here to the fork no page may leave or come.
         self.end_all_copies();
         self.flush_store();
@@ -282,7 +292,8 @@ impl Process {
                 self.unshare_with_child();
                 self.engine.cache.unshare_spilled();
             }
-            _ => {}
+            // The slot is the child's to take.
+            _ => self.unborn = None,
         }
         result
     }
@@ -290,11 +301,12 @@ impl Process {
     /// Makes the copy of a process a process of its own.
     fn begin_as_child(&mut self, thread: &mut Thread, shares_descriptors: bool) {
         self.pid = process::pid();
+        let parent = identity::run_pid();
         match Identity::look(thread.is_seen.load(Relaxed) && process::sees_parent()) {
             Ok(identity) => identity.become_noted(),
             Err(error) => fail(error, 0),
         }
-        self.slot = claim_slot(self.control);
+        let holds = self.take_slot(parent);
         self.is_child = true;
         // Before anything is dropped: what this memory has noted so far is its parent's.
         self.note_references();
@@ -321,11 +333,32 @@ impl Process {
         if let Err(error) = self.uffd.register(self.staging.start(), self.staging.bytes()) {
             fail(error, self.staging.start());
         }
+        match holds {
+            ChildHolds::Noted => {}
+            ChildHolds::NotNoted => self.note_holds(),
+            ChildHolds::Lost => self.hold_anew(),
+        }
         self.register_copies();
         self.empty_buffers();
-        self.note_holds();
         self.publish();
         self.arm(thread);
+    }
+
+    /// Takes the slot that the parent has claimed, or claims one.
+    fn take_slot(&mut self, parent: i32) -> ChildHolds {
+        let unborn = self.unborn.take();
+        let is_own = |slot: &&ProcessSlot| {
+            self.control.processes.take_over(slot, parent, identity::run_pid())
+        };
+        let taken = unborn.filter(is_own);
+        self.slot = taken.unwrap_or_else(|| claim_slot(self.control));
+        identity::tell(self.slot, self.pid);
+        ACCOUNT.set_holds(self.tables.holds_of(self.control, self.slot));
+        match (unborn, taken) {
+            (_, Some(_)) => ChildHolds::Noted,
+            (None, _) => ChildHolds::NotNoted,
+            (Some(_), None) => ChildHolds::Lost,
+        }
     }
 
     /// Buffers of the pager are empty between two calls; the child's cost RAM once they are used.

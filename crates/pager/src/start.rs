@@ -456,6 +456,7 @@ fn build(
         sharer: 0,
         sharers: 1,
         shares_descriptors: false,
+        unborn: None,
         shares_actions: false,
         incoming_pages_max: 0,
         published: Published::default(),

@@ -12,8 +12,8 @@
 //!
 //! Invariants: a frame with holders is one page of RAM, counted once in
 //! [`Usage::shared_bytes`]. A process has the bit of a frame exactly while it is
-//! one of its holders, but for the moment between the two steps, and in a child
-//! that has not begun. A frame's generation goes up when it is freed, so a name of
+//! one of its holders, but for the moment between the two steps; a child that has
+//! not begun has those of its slot, which its parent has claimed. A frame's generation goes up when it is freed, so a name of
 //! its earlier life changes nothing.
 //!
 //! Every operation is one atomic step on one word, and a word guards no other

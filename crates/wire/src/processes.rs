@@ -9,6 +9,11 @@
 //! process at its end or by the supervisor once the process is gone. Where the process has
 //! noted references to the store that it did not give back, its slot is left, and the
 //! supervisor frees it after them.
+//!
+//! A forked child's slot is claimed before the fork, by its parent's id, so that what is
+//! held for it is given back with what its parent has should that be killed. The child
+//! takes it over first of all ([`Processes::take_over`]); where it comes too late nothing
+//! is held for it any more.
 
 use core::sync::atomic::{
     AtomicI32, AtomicU32, AtomicU64,
@@ -164,6 +169,12 @@ impl Processes {
             self.count.fetch_sub(1, Relaxed);
         }
         claimed
+    }
+
+    /// The slot that was claimed by `parent` for the calling process is that of `pid` from now on. False where
+    /// it was given back, as the parent was gone.
+    pub fn take_over(&self, slot: &ProcessSlot, parent: i32, pid: i32) -> bool {
+        slot.pid.compare_exchange(parent, pid, AcqRel, Relaxed).is_ok()
     }
 
     /// The place of a slot; `None` for one that is not of these.
@@ -333,6 +344,20 @@ mod tests {
         let slot = processes.claim(10).expect("a free slot");
         assert_eq!(processes.index_of(slot), Some(1));
         assert_eq!((slot.has_noted.load(Relaxed), slot.is_lent.load(Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn a_child_takes_its_slot_over_unless_its_parent_is_buried_first() {
+        let (usage, processes) = (Usage::default(), Processes::default());
+        let [own, unborn] = [7, 7].map(|pid| processes.claim(pid).expect("a free slot"));
+        assert!(processes.take_over(unborn, 7, 8) && !processes.begin_retiring(unborn, 7));
+        let late = processes.claim(7).expect("a free slot");
+        for slot in [own, late] {
+            assert!(processes.begin_retiring(slot, 7));
+            processes.free(slot, &usage);
+        }
+        assert!(!processes.take_over(late, 7, 9));
+        assert_eq!((processes.count(), unborn.pid.load(Relaxed)), (1, 8));
     }
 
     #[test]

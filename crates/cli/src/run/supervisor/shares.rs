@@ -58,11 +58,12 @@ impl Shares {
 
     /// The processes that wanted room in vain since the last look.
     fn note_starving(&mut self, control: &Control) -> Vec<pid_t> {
-        let counts: BTreeMap<pid_t, u64> = control
-            .processes
-            .in_use()
-            .map(|slot| (slot.pid.load(Relaxed), slot.starved.load(Relaxed)))
-            .collect();
+        let mut counts = BTreeMap::new();
+        for slot in control.processes.in_use() {
+            // One that forks has another slot, for its child.
+            let count: &mut u64 = counts.entry(slot.pid.load(Relaxed)).or_default();
+            *count = slot.starved.load(Relaxed).max(*count);
+        }
         let before = |pid: &pid_t| self.starved.get(pid).copied().unwrap_or(0);
         let starving = counts.iter().filter(|(pid, count)| **count > before(pid));
         let starving = starving.map(|(pid, _)| *pid).collect();
