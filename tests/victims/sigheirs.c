@@ -180,6 +180,35 @@ static void executes_beside(void) {
     CHECK_CHILD(child);
 }
 
+static volatile sig_atomic_t caught;
+
+static void on_usr2(int signal) {
+    caught += signal == SIGUSR2;
+}
+
+static int sets_actions(void *unused) {
+    (void)unused;
+    struct sigaction action = {.sa_handler = on_usr2};
+    int failed = sigaction(SIGUSR2, &action, NULL) || signal(SIGBUS, SIG_IGN) == SIG_ERR;
+    raw(SYS_exit_group, failed, 0, 0, 0, 0, 0);
+    return 0;
+}
+
+/* A child that shares the actions, too, and changes them. */
+static void shares_actions(void) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char *stack_end = (char *)pages_map(PAGES) + PAGES * PAGE_BYTES;
+        int flags = CLONE_VM | CLONE_SIGHAND | CLONE_VFORK | SIGCHLD;
+        CHECK_CHILD(clone(sets_actions, stack_end, flags, NULL));
+        CHECK(raise(SIGUSR2) == 0 && caught == 1 && ignored() == BUS);
+        CHECK(raise(SIGBUS) == 0 && execv("/nowhere", list) == -1 && ignored() == BUS);
+        _exit(0);
+    }
+    CHECK_CHILD(child);
+}
+
 static volatile sig_atomic_t comes;
 
 static void on_signal(int signal, siginfo_t *info, void *context) {
@@ -238,6 +267,7 @@ int main(int argc, char **argv) {
     }
     note(tag);
     executes_beside();
+    shares_actions();
     fails();
     pages_check(memory, PAGES, tag);
     return victim_end();

@@ -109,7 +109,7 @@ impl Process {
 impl Process {
     /// Those of our signals that the process of a thread ignores.
     pub(crate) fn ignored_by(&self, thread: &Thread) -> Mask {
-        if !thread.is_of(self) {
+        if thread.has_other_actions(self) {
             return thread.ignored;
         }
         let is_ignored = |&&signal: &&u32| self.actions[signal as usize].handler == SIG_IGN;
@@ -499,6 +499,11 @@ impl Thread {
             None => self.pretended_mask,
         };
         Blocked { mask, temporary, is_made }
+    }
+
+    /// Whether it is of a child that shares the memory of `process`, but not its actions.
+    pub(crate) fn has_other_actions(&self, process: &Process) -> bool {
+        self.has_own_actions && !self.is_of(process)
     }
 
     /// Whether this is a thread of `process` itself, not a child that shares its memory.

@@ -119,7 +119,9 @@ impl Process {
         }
         child.pretended_mask = thread.pretended_mask;
         child.ignored = self.ignored_by(thread);
-        self.shares_actions |= wanted.flags & (CLONE_SIGHAND | CLONE_THREAD) == CLONE_SIGHAND;
+        let shares_actions = wanted.flags & CLONE_SIGHAND != 0;
+        child.has_own_actions = !shares_actions || thread.has_other_actions(self);
+        self.shares_actions |= shares_actions && wanted.flags & CLONE_THREAD == 0;
         if waits {
             child.alternate = thread.alternate;
         }

@@ -76,7 +76,9 @@ pub(crate) struct Thread {
     pub(crate) ahead: Ahead,
     /// Those of our signals that the program believes to be blocked.
     pub(crate) pretended_mask: Mask,
-    /// Those of them that it ignores, where it is of a child that only shares this memory and not its actions.
+    /// It is of a child that was made with this memory and actions of its own.
+    pub(crate) has_own_actions: bool,
+    /// Those of our signals that such a child ignores.
     pub(crate) ignored: Mask,
     /// Those of them that were sent to it while they were pretended to be blocked.
     pub(crate) parked: Parked,
@@ -257,6 +259,7 @@ impl Threads {
         thread.lender = None;
         thread.ahead = Ahead::default();
         thread.pretended_mask = 0;
+        thread.has_own_actions = false;
         thread.ignored = 0;
         thread.parked = Parked::default();
         thread.waits_for = 0;

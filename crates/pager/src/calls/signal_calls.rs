@@ -68,7 +68,7 @@ impl Process {
             let mask = mask as u64 & !(only(SIGKILL as u32) | only(SIGSTOP as u32));
             let asked = Action { handler, flags: flags as u64 & SA_KEPT, restorer, mask };
             self.set_action(signal as u32, &asked)?;
-            if !thread.is_of(self) {
+            if thread.has_other_actions(self) {
                 // A child that only shares this memory has actions of its own, which it gives up
                 // with the memory: posix_spawn() resets them before it runs the program.
                 self.actions[signal] = before;
