@@ -23,7 +23,7 @@ static void handler(int signal, siginfo_t *information, void *context) {
         size_t page = below(&random, BIG_PAGES);
         page_check(big + page * PAGE_BYTES, page);
     }
-    if (code == 1) { /* SYS_SECCOMP */
+    if (code == 1 && information->si_call_addr) { /* SYS_SECCOMP */
         greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
         CHECK(registers[REG_RIP] == (greg_t)information->si_call_addr);
         registers[REG_RAX] = 4242;
@@ -60,6 +60,15 @@ int main(int argc, char **argv) {
     CHECK(raise(SIGSYS) == 0 && caught == 1);
     pages_check(big, BIG_PAGES, 0);
     CHECK(sigprocmask(SIG_SETMASK, &old, NULL) == 0 && caught == 2);
+    /* Sent as the kernel itself sends it: by a filter (1), or for a call that is dispatched (2). */
+    for (int as = 1; as <= 2; as++) {
+        siginfo_t told = {.si_signo = SIGSYS, .si_code = as};
+        CHECK(sigprocmask(SIG_BLOCK, &set, &old) == 0);
+        CHECK(syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGSYS, &told) == 0);
+        CHECK(caught == 1 + as);
+        pages_check(big, BIG_PAGES, 0);
+        CHECK(sigprocmask(SIG_SETMASK, &old, NULL) == 0 && caught == 2 + as && code == as);
+    }
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
