@@ -409,7 +409,9 @@ fn a_sandbox_that_is_refused() {
 #[test]
 fn a_ring_that_was_there_before() {
     let setup = Setup::of_mib(20).start(Start::Pressure);
-    compare(&victims::job("uring").argument("idle"), &setup);
+    for argument in ["idle", "later"] {
+        compare(&victims::job("uring").argument(argument), &setup);
+    }
     let job = victims::job("uring").argument("early");
     let (free, managed) = (job.free(), job.managed(&setup));
     managed.expect_like(&free);

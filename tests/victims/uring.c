@@ -3,7 +3,7 @@
  * that are absent and through buffers that were registered, so pinned. Where
  * the kernel or the sandbox has no io_uring, only the memory is checked.
  * With `early` the ring is there before there is much memory, and the kernel waits to write into some; with
- * `idle` it is there and uses none.
+ * `idle` it is there and uses none; with `later` it uses some once there is too much.
  */
 #include "victim.h"
 #include <linux/io_uring.h>
@@ -114,10 +114,25 @@ static void early(uint64_t tag) {
     page_check(to, tag);
 }
 
+/* The kernel is given memory by a ring that was not used before that was away. */
+static void later(uint64_t tag) {
+    int fd = open(".", O_TMPFILE | O_RDWR, 0600);
+    CHECK(fd >= 0 && ring_open());
+    char *a = pages_map(AREA_PAGES), *b = pages_map(AREA_PAGES);
+    pages_fill(b, AREA_PAGES, tag + 1);
+    ballast_make(40);
+    through_files(fd, a, b, tag, IORING_OP_WRITE, IORING_OP_READ);
+    press();
+}
+
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
     if (argc > 2 && strcmp(argv[2], "early") == 0) {
         early(tag);
+        return victim_end();
+    }
+    if (argc > 2 && strcmp(argv[2], "later") == 0) {
+        later(tag);
         return victim_end();
     }
     if (argc > 2) {

@@ -33,9 +33,14 @@ pub(crate) enum Kind {
     /// What the kernel or a device shares with the program: rings and registers, by which it may be told
     /// of other memory.
     Device,
+    /// The entries of an io_uring(7).
+    RingEntries,
     /// Anything else.
     Other,
 }
+
+/// From where in a ring its entries are mapped, `IORING_OFF_SQES`.
+const RING_ENTRIES_OFFSET: &[u8] = b"10000000";
 
 /// Room for some lines; the kernel gives whole lines as long as one fits.
 const BUFFER_BYTES: usize = 4096;
@@ -75,13 +80,15 @@ fn parse(line: &[u8]) -> Option<Line> {
     let mut fields = line.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
     let mut range = fields.next()?.split(|&byte| byte == b'-');
     let (start, end) = (hexadecimal(range.next()?)?, hexadecimal(range.next()?)?);
-    let permissions = fields.next()?;
-    let inode = fields.nth(2)?;
+    let (permissions, offset) = (fields.next()?, fields.next()?);
+    let inode = fields.nth(1)?;
     let name = fields.next().unwrap_or(b"");
     let anonymous_name = name.is_empty() || name == b"[heap]" || name.starts_with(b"[anon:");
     let is_private = permissions.get(3) == Some(&b'p');
     let kind = if is_private && inode == b"0" && anonymous_name {
         Kind::PrivateAnonymous
+    } else if name == b"anon_inode:[io_uring]" && offset == RING_ENTRIES_OFFSET {
+        Kind::RingEntries
     } else if is_device(name) {
         Kind::Device
     } else {
@@ -143,7 +150,7 @@ mod tests {
             kind: Kind::PrivateAnonymous,
         };
         assert_eq!(heap, Some(expected));
-        let kinds: [(&[u8], Kind); 10] = [
+        let kinds: [(&[u8], Kind); 11] = [
             (b"7f00-8000 ---p 00000000 00:00 0", Kind::PrivateAnonymous),
             (b"7f00-8000 rw-s 00000000 00:01 1 /dev/zero (deleted)", Kind::Other),
             (b"7f00-8000 r-xp 00002000 fe:00 1234 /usr/lib/libc.so.6", Kind::Other),
@@ -152,6 +159,7 @@ mod tests {
             (b"7f00-8000 rw-s 00000000 00:1a 7 /dev/shm/queue", Kind::Other),
             (b"7f00-8000 rw-s 00000000 00:05 9 /dev/infiniband/uverbs0", Kind::Device),
             (b"7f00-8000 rw-s 00000000 00:0e 3 anon_inode:[io_uring]", Kind::Device),
+            (b"7f00-8000 rw-s 10000000 00:0e 3 anon_inode:[io_uring]", Kind::RingEntries),
             (b"7f00-8000 rw-s 00000000 00:08 5 socket:[5]", Kind::Device),
             (b"7f00-8000 rw-s 00000000 00:0c 2 /[aio] (deleted)", Kind::Device),
         ];

@@ -22,6 +22,7 @@ use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_wire::{Control, EventKind, ProcessSlot, STORES_MAX, Tables};
 
 use crate::account::Published;
+use crate::calls::rings::Rings;
 use crate::departures::{self, Departures};
 use crate::early::EarlyReads;
 use crate::fault::die;
@@ -118,6 +119,8 @@ pub(crate) struct Process {
     pub(crate) awaits_kin: bool,
     /// The kernel or a device may have pages beyond a call and write them.
     pub(crate) may_pin: bool,
+    /// By which the kernel would be given memory without a call.
+    pub(crate) rings: Rings,
     /// Pages that lie apart can be given back with one call.
     pub(crate) drops_parts: bool,
     /// Most pages that are lifted in one go.

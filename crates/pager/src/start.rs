@@ -29,6 +29,7 @@ use zpager_wire::{
 
 use crate::account::{Published, count};
 use crate::assembly::call_on_entry_stack;
+use crate::calls::rings::Rings;
 use crate::departures::Departures;
 use crate::early::EarlyReads;
 use crate::flights::Flights;
@@ -464,6 +465,7 @@ fn build(
         spare_pages: 0,
         lends_pages: false,
         may_pin: false,
+        rings: Rings::default(),
         awaits_kin: false,
         short_turns: 0,
         drops_parts: dropped_bytes == PAGE_BYTES,
@@ -685,7 +687,8 @@ impl Process {
         let mut pieces = Pieces::default();
         // Without /proc nothing is managed, and the summary shows it.
         let _ = maps::each_line(|line| {
-            self.may_pin |= line.kind == Kind::Device;
+            self.may_pin |= matches!(line.kind, Kind::Device | Kind::RingEntries);
+            self.rings.note(&line);
             if pieces.has(&line) && line.protection != 0 {
                 small_bytes += line.end - line.start;
             }

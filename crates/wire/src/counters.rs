@@ -99,8 +99,8 @@ pub enum EventKind {
     /// A program has a filter of system calls that stands in the pager's way, or process ids that
     /// others do not know it by: it runs without zpager.
     Sandboxed,
-    /// A program had an io_uring(7) before it was to be managed, by which the kernel goes on to use its memory
-    /// without a call: it runs without zpager.
+    /// A program had an io_uring(7) before it was to be managed, by which the kernel goes on, or begins, to use its
+    /// memory without a call: it runs without zpager.
     HasRing,
     /// Who traces a program serves its calls in the kernel's place, as proot does: it runs without zpager.
     Emulated,

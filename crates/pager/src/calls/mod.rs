@@ -21,6 +21,7 @@ mod pins;
 mod pointed;
 mod process_calls;
 mod requests;
+pub(crate) mod rings;
 mod sandbox;
 mod shapes;
 mod signal_calls;
@@ -189,6 +190,7 @@ impl Process {
             nr::__NR_vmsplice => self.splice_call(thread, context),
             nr::__NR_ioctl => self.control_device_call(thread, context),
             nr::__NR_io_submit => self.submit_call(thread, context),
+            nr::__NR_io_uring_enter | nr::__NR_io_uring_register => self.ring_call(thread, context),
             nr::__NR_mmap
             | nr::__NR_munmap
             | nr::__NR_mremap

@@ -4,7 +4,7 @@
 //! Before any other the process leaves management: all of its memory comes in, the kernel has the
 //! program's signal handlers, mask and alternate stack again, and from the call itself on nothing is
 //! dispatched. The user is told. A program that begins under such a filter is not managed at all
-//! ([`crate::start`]).
+//! ([`crate::start`]). So does a process leave that gives the kernel memory by a ring ([`super::rings`]).
 //!
 //! Of several threads each goes on where it is. One that waits for the pager finds none
 //! ([`Outcome::Left`]) and has its call made, its access or its signal once more, by the kernel alone. One
@@ -151,7 +151,18 @@ impl Process {
             FILTER => self.is_obstacle(thread, program),
             _ => false,
         };
-        if !leaves || !thread.is_of(self) {
+        if leaves { self.leave_for(thread, context, EventKind::Sandboxed) } else { Outcome::GoOn }
+    }
+
+    /// Takes the process out of management before a call, for what the user is told then; the call is refused
+    /// where its memory does not fit RAM.
+    pub(super) fn leave_for(
+        &mut self,
+        thread: &mut Thread,
+        context: &mut Context,
+        reason: EventKind,
+    ) -> Outcome {
+        if !thread.is_of(self) {
             return Outcome::GoOn;
         }
         if !self.fits_memory() {
@@ -161,7 +172,7 @@ impl Process {
             self.leaving_turns = (self.leaving_turns + 1) % TURNS_MAX;
             return if self.leaving_turns == 0 { Outcome::GoOn } else { Outcome::Later };
         }
-        self.leave(thread, context);
+        self.leave(thread, context, reason);
         context.registers.rip -= stubs::SYSCALL_BYTES;
         Outcome::Left
     }
@@ -197,7 +208,7 @@ impl Process {
 
     /// Takes the process out of management. From here on the kernel serves its threads as if there had
     /// never been a pager.
-    pub(crate) fn leave(&mut self, thread: &mut Thread, context: &mut Context) {
+    fn leave(&mut self, thread: &mut Thread, context: &mut Context, reason: EventKind) {
         self.record_end();
         // What has come in is counted until its memory leaves management.
         let mut from = 0;
@@ -228,7 +239,7 @@ impl Process {
         self.slot.has_noted.store(0, Relaxed);
         self.publish();
         self.control.retire(&self.tables, self.slot, identity::run_pid());
-        self.note(EventKind::Sandboxed, 0, 0);
+        self.note(reason, 0, 0);
         limits::give_back();
         if !self.shares_descriptors {
             let own = self.own_descriptors();

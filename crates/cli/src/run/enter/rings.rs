@@ -10,7 +10,8 @@
 //! Sources: io_uring_setup(2), `IORING_OFF_SQES`; io_uring_enter(2), `struct io_uring_sqe`;
 //! io_uring/io-wq.c and io_uring/sqpoll.c of Linux.
 //!
-//! Bad case: a ring that was not used for memory so far, and is afterwards: it gives EFAULT.
+//! Bad case: a ring that was not used for memory so far, and is afterwards: the process leaves management
+//! then, all of its memory at once.
 
 use std::fs::{DirEntry, File, read_dir, read_link, read_to_string};
 use std::os::unix::fs::FileExt;
