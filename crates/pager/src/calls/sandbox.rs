@@ -213,7 +213,10 @@ impl Process {
         // What has come in is counted until its memory leaves management.
         let mut from = 0;
         while let Some(part) = self.regions.first_part(&(from..PAGES_END)) {
-            from = part.end.min(part.start + LEAVING_PAGES);
+            // Terabytes that the program only reserved leave at once.
+            let known =
+                self.engine.cache.index.next_known(part.start, part.end).unwrap_or(part.end);
+            from = part.end.min(known.max(part.start + LEAVING_PAGES));
             self.unmanage(part.start..from);
         }
         self.stop_answering();
