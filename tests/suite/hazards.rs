@@ -4,6 +4,8 @@
 //! comes near, and with pages lifted as on kernels without `UFFDIO_MOVE` and by
 //! stretches; they differ in codec and store too. Outputs must equal the free run's.
 
+use std::fs::File;
+
 use zpager_tests::victims;
 use zpager_tests::{Ending, Job, Lift, Setup, Start, Store, compare};
 
@@ -416,6 +418,18 @@ fn a_ring_that_was_there_before() {
     let (free, managed) = (job.free(), job.managed(&setup));
     managed.expect_like(&free);
     assert_eq!(managed.stats.managed_bytes, 0, "{}", managed.outcome.report());
+}
+
+/// A virtual machine from before: the kernel uses its memory, and has a thread in its process that makes no step
+/// of the program's.
+#[test]
+fn a_machine_that_was_there_before() {
+    let job = victims::job("machine");
+    let (free, managed) = (job.free(), job.managed(&Setup::of_mib(20).start(Start::Pressure)));
+    managed.expect_like(&free);
+    if File::options().read(true).write(true).open("/dev/kvm").is_ok() {
+        assert_eq!(managed.stats.managed_bytes, 0, "{}", managed.outcome.report());
+    }
 }
 
 /// Mutexes in pages that have a copy in the store, which are protected against writes: the kernel marks

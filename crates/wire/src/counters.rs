@@ -104,10 +104,13 @@ pub enum EventKind {
     HasRing,
     /// Who traces a program serves its calls in the kernel's place, as proot does: it runs without zpager.
     Emulated,
+    /// A program had a virtual machine before it was to be managed, whose memory the kernel goes on to use: it
+    /// runs without zpager.
+    HasMachine,
 }
 
 /// Every kind, in the order of their numbers.
-pub const EVENT_KINDS: [EventKind; 15] = [
+pub const EVENT_KINDS: [EventKind; 16] = [
     EventKind::StoreWriteFailed,
     EventKind::StoreFull,
     EventKind::BudgetExceeded,
@@ -123,6 +126,7 @@ pub const EVENT_KINDS: [EventKind; 15] = [
     EventKind::Sandboxed,
     EventKind::HasRing,
     EventKind::Emulated,
+    EventKind::HasMachine,
 ];
 
 /// One kind of event: how often, and the first time's particulars.

@@ -305,6 +305,11 @@ pub(super) fn is_ending(pid: pid_t, tid: pid_t) -> bool {
 
 /// A thread's state as proc(5) names it in `stat`; `None` when it is gone.
 fn state_of(pid: pid_t, tid: pid_t) -> Option<char> {
+    stat_of(pid, tid)?.chars().next()
+}
+
+/// A thread's `stat` behind its name; `None` when it is gone.
+pub(super) fn stat_of(pid: pid_t, tid: pid_t) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
+    Some(stat.rsplit_once(") ")?.1.to_owned())
 }

@@ -14,6 +14,7 @@ mod caller;
 mod hold;
 mod layout;
 mod loading;
+mod machines;
 mod pass;
 mod place;
 mod ptrace;
@@ -80,6 +81,8 @@ pub(crate) enum Outcome {
     Sandboxed,
     /// It has an io_uring, by which the kernel uses memory that may be absent then ([`rings`]).
     HasRing,
+    /// It has a virtual machine, or a thread of the kernel's ([`machines`]).
+    HasMachine,
     /// It cannot be managed, for this error number; it goes on without zpager.
     Impossible(i32),
     /// The agent failed inside it and left it in no state to go on.
@@ -162,10 +165,11 @@ impl Entrance {
                 Err(trouble) => keep(pid, outcome_of(trouble)),
             }
         }
-        // Until it stood still it can have made another one that has its memory, or a ring.
+        // Until it stood still it can have made another one that has its memory, a ring or a machine.
         tree.refresh();
         let (changed, mut holds): (Vec<_>, Vec<_>) = holds.into_iter().partition(|(_, pid, _)| {
-            tree.is_shared(*pid) || maps_of(*pid).is_ok_and(|maps| rings::uses_memory(*pid, &maps))
+            tree.is_shared(*pid)
+                || maps_of(*pid).is_ok_and(|maps| used_by_kernel(*pid, &maps).is_some())
         });
         for (hold, pid, _) in changed {
             hold.release();
@@ -204,8 +208,8 @@ impl Entrance {
             return Err(Outcome::Impossible(libc::EPERM));
         }
         let maps = maps_of(pid).map_err(outcome_of)?;
-        if rings::uses_memory(pid, &maps) {
-            return Err(Outcome::HasRing);
+        if let Some(outcome) = used_by_kernel(pid, &maps) {
+            return Err(outcome);
         }
         let is_nested = confinement.ids > self.own.ids;
         let finds_agent = files_of(pid) == self.own_files || self.is_found_from(pid);
@@ -401,6 +405,14 @@ fn maps_of(pid: pid_t) -> Result<String, Trouble> {
         io::ErrorKind::NotFound => Trouble::Gone,
         _ => Trouble::from(error),
     })
+}
+
+/// What it is that has the kernel use a process's memory without a call, if there is such a thing.
+fn used_by_kernel(pid: pid_t, maps: &str) -> Option<Outcome> {
+    if rings::uses_memory(pid, maps) {
+        return Some(Outcome::HasRing);
+    }
+    machines::uses_memory(pid, maps).then_some(Outcome::HasMachine)
 }
 
 fn outcome_of(trouble: Trouble) -> Outcome {

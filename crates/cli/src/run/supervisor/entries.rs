@@ -210,6 +210,7 @@ impl Entries {
             Outcome::NoAgent => control.events.note(EventKind::NotManaged, pid, 0, 0),
             Outcome::Sandboxed => control.events.note(EventKind::Sandboxed, pid, 0, 0),
             Outcome::HasRing => control.events.note(EventKind::HasRing, pid, 0, 0),
+            Outcome::HasMachine => control.events.note(EventKind::HasMachine, pid, 0, 0),
             Outcome::Impossible(error) => {
                 control.events.note(EventKind::NotManaged, pid, u64::from(error.unsigned_abs()), 0);
             }

@@ -48,7 +48,8 @@ fn ends_the_program(kind: EventKind) -> bool {
         | EventKind::NotManaged
         | EventKind::Sandboxed
         | EventKind::HasRing
-        | EventKind::Emulated => false,
+        | EventKind::Emulated
+        | EventKind::HasMachine => false,
     }
 }
 
@@ -113,6 +114,10 @@ fn describe(kind: EventKind, event: &Event) -> String {
         EventKind::Emulated => format!(
             "process {pid} is not managed and not counted in the budget: who traces it serves its brk(2) \
              in the kernel's place, as proot does"
+        ),
+        EventKind::HasMachine => format!(
+            "process {pid} is not managed and not counted in the budget: the kernel uses its memory \
+             for a virtual machine that it has had since before the budget came near"
         ),
         EventKind::AgentFailed if value == 0 => {
             format!("process {pid} was ended: the agent failed while it took it over")
