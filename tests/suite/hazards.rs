@@ -133,6 +133,7 @@ hazards! {
     uring "uring" 20;
     aio "aio" 20;
     kept "kept" 20;
+    marked "marked" 20;
     lent "lent" 20;
     advice "advice" 20;
     userfault "userfault" 20;

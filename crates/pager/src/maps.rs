@@ -1,10 +1,12 @@
-//! The mappings of this process, from `/proc/thread-self/maps`.
+//! The mappings of this process, from `/proc/thread-self/maps`; from `smaps` what is advised of them.
 //!
-//! Source: Documentation/filesystems/proc.rst, 3.3. Read piece by piece into a
+//! Source: Documentation/filesystems/proc.rst, 1.1. Read piece by piece into a
 //! buffer of the caller's; lines are judged one at a time.
 
+use zpager_sys::file::Fd;
 use zpager_sys::{Errno, nr};
 
+use crate::regions::InChild;
 use crate::start::open_maps;
 use crate::unmanage::MANAGED_BYTES_MIN;
 
@@ -50,7 +52,37 @@ const BUFFER_BYTES: usize = 4096;
 /// # Errors
 /// The kernel's, when `/proc` cannot be read.
 pub(crate) fn each_line(mut each: impl FnMut(Line)) -> Result<(), Errno> {
-    let file = open_maps()?;
+    each_text(open_maps()?, |text| {
+        if let Some(line) = parse(text) {
+            each(line);
+        }
+    })
+}
+
+/// Calls `each` for every mapping with what a forked child gets of it, for which the kernel goes through all
+/// pages that are there.
+///
+/// # Errors
+/// The kernel's, when `/proc` cannot be read.
+pub(crate) fn each_in_child(mut each: impl FnMut(Line, InChild)) -> Result<(), Errno> {
+    let mut about = None;
+    each_text(Fd::open(b"/proc/thread-self/smaps\0", nr::O_RDONLY)?, |text| {
+        if let Some(flags) = text.strip_prefix(b"VmFlags:") {
+            about.take().into_iter().for_each(|line| each(line, in_child_by(flags)));
+        } else {
+            about = parse(text).or(about);
+        }
+    })
+}
+
+/// By the flags of a mapping as `smaps` has them.
+fn in_child_by(flags: &[u8]) -> InChild {
+    let has = |flag: &[u8]| flags.split(|&byte| byte == b' ').any(|found| found == flag);
+    InChild { is_dropped: has(b"dc"), is_wiped: has(b"wf") }
+}
+
+/// Calls `each` for every line of a file, and closes it.
+fn each_text(file: Fd, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
     let mut buffer = [0u8; BUFFER_BYTES];
     let mut kept = 0;
     let outcome = loop {
@@ -62,9 +94,7 @@ pub(crate) fn each_line(mut each: impl FnMut(Line)) -> Result<(), Errno> {
         let filled = kept + read;
         let mut start = 0;
         while let Some(length) = buffer[start..filled].iter().position(|&byte| byte == b'\n') {
-            if let Some(line) = parse(&buffer[start..start + length]) {
-                each(line);
-            }
+            each(&buffer[start..start + length]);
             start += length + 1;
         }
         buffer.copy_within(start..filled, 0);
@@ -176,5 +206,13 @@ mod tests {
         each_line(|_| lines += 1).unwrap();
         assert!(lines > 10);
         let _ = anonymous_at(core::ptr::from_ref(&local) as usize);
+    }
+
+    #[test]
+    fn flags_say_what_a_child_gets() {
+        assert!(in_child_by(b" rd wr mr mw me ac sd").is_copied());
+        let (dropped, wiped) = (in_child_by(b" rd wr dc"), in_child_by(b" rd wr wf um "));
+        assert!(dropped.is_dropped && !dropped.is_wiped);
+        assert!(wiped.is_wiped && !wiped.is_dropped);
     }
 }

@@ -117,6 +117,8 @@ pub(crate) struct Process {
     /// It is being entered with others, and what it has in common with them is not known yet: nothing of it
     /// is in the run's sums.
     pub(crate) awaits_kin: bool,
+    /// What children get of memory that was managed as it was found is not known yet.
+    pub(crate) asks_in_child: bool,
     /// The kernel or a device may have pages beyond a call and write them.
     pub(crate) may_pin: bool,
     /// By which the kernel would be given memory without a call.

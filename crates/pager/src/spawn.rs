@@ -36,6 +36,7 @@ use crate::assembly::{Clone, clone_onto_frame, restorer};
 use crate::fault::fail;
 use crate::hold::pages_of;
 use crate::identity::{self, Identity};
+use crate::maps;
 use crate::own::OneStore;
 use crate::parked::Parked;
 use crate::process::Process;
@@ -276,6 +277,9 @@ impl Process {
         self.wait_for_room(CHILD_BYTES);
         self.shares_descriptors |= wanted.flags & CLONE_FILES != 0;
         self.unborn = self.control.processes.claim(identity::run_pid());
+        if self.asks_in_child {
+            self.find_in_child();
+        }
         // From here to the fork no page may leave or come.
         self.end_all_copies();
         self.flush_store();
@@ -298,6 +302,17 @@ impl Process {
             _ => self.unborn = None,
         }
         result
+    }
+
+    /// Asks what the program advised about its children before it was managed; the kernel has it. Without
+    /// `/proc` they are taken to get a copy of everything.
+    fn find_in_child(&mut self) {
+        self.asks_in_child = false;
+        let _ = maps::each_in_child(|line, in_child| {
+            if !in_child.is_copied() {
+                self.regions.set_in_child(pages_of(line.start, line.end - line.start), in_child);
+            }
+        });
     }
 
     /// Makes the copy of a process a process of its own.

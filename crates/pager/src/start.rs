@@ -365,6 +365,7 @@ fn manage_process(first: &Found, entered: Option<Known>) -> Result<(), Errno> {
     process.awaits_kin = entered.is_some() && kin_turn() != 0;
     process.note_references();
     process.record_began();
+    process.asks_in_child = entered.is_some();
     process.take_in_mappings();
     process.program_break = current_break();
     MANAGED.store(true, Release);
@@ -467,6 +468,7 @@ fn build(
         may_pin: false,
         rings: Rings::default(),
         awaits_kin: false,
+        asks_in_child: false,
         short_turns: 0,
         drops_parts: dropped_bytes == PAGE_BYTES,
         lift_pages,
