@@ -433,6 +433,19 @@ fn a_machine_that_was_there_before() {
     }
 }
 
+/// One that has locked all memory to come: the pager's own would be filled, and none of the program's leaves.
+#[test]
+fn what_comes_is_locked() {
+    let job = victims::job("marked").argument("all");
+    let free = job.free();
+    let managed = job.managed(&Setup::of_mib(20).start(Start::Pressure));
+    managed.expect_like(&free);
+    // Where the program may not lock that much it is managed.
+    if free.stdout.starts_with(b"locked") {
+        assert_eq!(managed.stats.managed_bytes, 0, "{}", managed.outcome.report());
+    }
+}
+
 /// Mutexes in pages that have a copy in the store, which are protected against writes: the kernel marks
 /// them when their owner ends.
 #[test]

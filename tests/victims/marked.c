@@ -1,6 +1,6 @@
 /*
  * Memory that the program marks before there is much of it, for its children or to stay in RAM: what a child
- * finds is as the marks say, and what is locked does not leave.
+ * finds is as the marks say, and what is locked does not leave. With `all` everything is locked, what comes too.
  */
 #include "victim.h"
 
@@ -18,6 +18,8 @@ static char *marked(int advice, uint64_t tag) {
 
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
+    if (argc > 2 && mlockall(MCL_CURRENT | MCL_FUTURE) == 0)
+        printf("locked\n");
     char *wiped = marked(MADV_WIPEONFORK, tag), *kept = marked(MADV_NORMAL, tag + AREA_PAGES);
     char *dropped = marked(MADV_DONTFORK, tag), *locked = marked(MADV_NORMAL, tag + 1);
     int is_locked = mlock(locked, AREA_BYTES) == 0;

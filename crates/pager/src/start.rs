@@ -51,6 +51,7 @@ use crate::{signals, stubs};
 
 const EINVAL: Errno = Errno(22);
 const ENOMEM: Errno = Errno(12);
+const EOPNOTSUPP: Errno = Errno(95);
 const EALREADY: Errno = Errno(114);
 const ENOTCONN: Errno = Errno(107);
 /// Longest path of a descriptor, `/proc/PID/fd/N`.
@@ -341,6 +342,22 @@ pub(crate) fn open_userfaultfd() -> Result<Userfaultfd, Errno> {
     limits::with_descriptors(Userfaultfd::open)
 }
 
+/// Whether the process has all memory locked that it will have (`mlockall` with `MCL_FUTURE`): the pager's would
+/// be filled and locked as well, and none of the program's could leave.
+fn locks_what_comes() -> Result<bool, Errno> {
+    let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
+    let kind = (nr::MAP_PRIVATE | nr::MAP_ANONYMOUS) as usize;
+    let mut present = 0u8;
+    // SAFETY: a new mapping, where the kernel likes.
+    let page = unsafe { checked(nr::__NR_mmap, [0, PAGE_BYTES, protection, kind, usize::MAX, 0]) }?;
+    let arguments = [page, PAGE_BYTES, (&raw mut present) as usize];
+    // SAFETY: the kernel writes one byte.
+    let asked = unsafe { checked(nr::__NR_mincore, arguments) };
+    // SAFETY: nobody else knows of it.
+    unsafe { checked(nr::__NR_munmap, [page, PAGE_BYTES]) }?;
+    asked.map(|_| present & 1 == 1)
+}
+
 /// Takes the whole process into management, alone or with all that stand still with it. `entered` is as whom
 /// the supervisor enters it.
 fn manage_process(first: &Found, entered: Option<Known>) -> Result<(), Errno> {
@@ -349,6 +366,9 @@ fn manage_process(first: &Found, entered: Option<Known>) -> Result<(), Errno> {
     let mut place = Process::lock(STARTER);
     if place.is_some() {
         return Err(EALREADY);
+    }
+    if entered.is_some() && locks_what_comes()? {
+        return Err(EOPNOTSUPP);
     }
     // Not before: one that only shares the memory of a managed process is known otherwise.
     if let Some(known) = entered {
