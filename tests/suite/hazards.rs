@@ -124,6 +124,7 @@ hazards! {
     code "code" 16;
     segv "segv" 20;
     sigbus "sigbus" 20;
+    midfault "midfault" 24;
     sigsys "sigsys" 20;
     timers "timers" 20;
     coroutines "coroutines" 16;

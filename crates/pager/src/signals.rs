@@ -147,6 +147,9 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
     let thread = unsafe { Thread::current() };
     let in_program = stubs::at(context.registers.rip).is_none();
     let is_caused = is_caused(info, &context.registers, in_program);
+    if signal as u32 == SIGSYS && !is_caused && is_call_lost(&context.registers) {
+        context.registers.rip -= stubs::SYSCALL_BYTES;
+    }
     match signal as u32 {
         SIGSYS if is_caused && info.code == SYS_USER_DISPATCH => calls::dispatch(thread, context),
         SIGURG => {
@@ -203,6 +206,14 @@ fn is_caused(info: &Info, registers: &Registers, in_program: bool) -> bool {
             SIGSYS => registers.rip == place,
             _ => false,
         }
+}
+
+/// Whether a thread with these registers has made a call that was to be dispatched, of which a SIGSYS that it was sent
+/// took the place: the kernel keeps one of each kind. A call leaves where it was made in `rcx`, and the flags in `r11`.
+/// One that has been served does not ([`calls::dispatch`]).
+fn is_call_lost(registers: &Registers) -> bool {
+    let is_made = registers.rcx == registers.rip && registers.r11 == registers.eflags;
+    is_made && (stubs::at(registers.rip).is_none() || stubs::is_behind_trap(registers.rip))
 }
 
 /// What the processor calls a page fault, and what else raises SIGBUS: a segment that is not present, such a stack,

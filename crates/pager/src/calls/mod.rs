@@ -82,6 +82,8 @@ impl Outcome {
 /// Serves a call that was dispatched. `context` stands behind the program's `syscall`.
 pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     let number = context.registers.rax;
+    // From now on it is told from one that is yet to be served.
+    context.registers.rcx = 0;
     let is_behind_trap = stubs::is_behind_trap(context.registers.rip);
     // A call may have to be made again, with what it holds.
     if !is_behind_trap || thread.watched.is_none() && !waits::is_interrupted(context) {
