@@ -27,6 +27,7 @@ mod process;
 mod record;
 mod regions;
 mod remote;
+mod resume;
 mod sharing;
 mod signals;
 mod spares;

@@ -1,10 +1,11 @@
 //! Every signal of a managed process goes through here.
 //!
 //! The kernel delivers each one that the program handles to [`on_signal`], on the
-//! thread's block, with all signals blocked. Faults and dispatched calls are
-//! served there. Anything else is the program's: a frame as the kernel would have
-//! built it is put on the stack where the program expects it, after that part of
-//! the stack has been brought in, and the thread goes on in the program's handler.
+//! thread's block, with all signals blocked, and SIGBUS to `handle_bus` with none, as
+//! long as nobody else has this memory ([`crate::resume`]). Dispatched calls and faults are served there.
+//! Anything else is the program's: a frame as the kernel would have built it is put on
+//! the stack where the program expects it, after that part of the stack has been brought
+//! in, and the thread goes on in the program's handler.
 //!
 //! Invariants: SIGBUS, SIGSYS and SIGURG are in no thread's real mask while it runs
 //! the program, but for an `execve`, by which the next one inherits what this one
@@ -31,8 +32,9 @@ use crate::calls;
 use crate::fault::{Begun, Fault};
 use crate::parked::{CARRIER, KINDS};
 use crate::process::Process;
+use crate::resume::{handle_bus, postpone};
 use crate::stubs::{self, At};
-use crate::threads::Thread;
+use crate::threads::{IS_SHARED, Thread};
 
 /// The pager's action for SIGSYS where an `execve` has failed ([`execution`](crate::assembly)); written when the
 /// process begins to be managed.
@@ -54,6 +56,17 @@ fn our_action(asked: &Action) -> Action {
         restorer: restorer as *const () as usize,
         mask: !0,
     }
+}
+
+/// The same for SIGBUS, as long as nobody else has this memory: who is killed by a signal that is not blocked would
+/// leave it as it is in the midst of a fault.
+fn bus_action(asked: &Action) -> Action {
+    let ours = our_action(asked);
+    if IS_SHARED.load(Relaxed) {
+        return ours;
+    }
+    let handler = handle_bus as *const () as usize;
+    Action { handler, flags: ours.flags | SA_NODEFER, mask: 0, ..ours }
 }
 
 /// Takes over the handlers that the program has, and our own signals in any case.
@@ -83,7 +96,7 @@ pub(crate) fn is_handler(action: &Action) -> bool {
 
 /// Has the kernel call the pager for a signal for which the program asked so.
 pub(crate) fn install(signal: u32, asked: &Action) -> Result<(), Errno> {
-    let mut ours = our_action(asked);
+    let mut ours = if signal == SIGBUS { bus_action(asked) } else { our_action(asked) };
     // What the program does not handle interrupts nothing.
     if !is_handler(asked) {
         ours.flags |= SA_RESTART;
@@ -141,10 +154,17 @@ impl Process {
     }
 }
 
-/// The one handler that the kernel knows.
+/// The handler that the kernel knows for all signals but SIGBUS.
 pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Context) {
     // SAFETY: the kernel runs this on the thread's block.
     let thread = unsafe { Thread::current() };
+    if !postpone(thread, info, context) {
+        handle(thread, signal, info, context);
+    }
+}
+
+/// Serves a signal; whether it was a fault that is served, so that the context is as it was.
+pub(crate) fn handle(thread: &mut Thread, signal: i32, info: &Info, context: &mut Context) -> bool {
     let in_program = stubs::at(context.registers.rip).is_none();
     let is_caused = is_caused(info, &context.registers, in_program);
     if signal as u32 == SIGSYS && !is_caused && is_call_lost(&context.registers) {
@@ -176,7 +196,7 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
                 go_on_undisturbed(thread, context);
             }
         }
-        SIGBUS if is_caused && in_program && serve(thread, info.words[0], context) => {}
+        SIGBUS if is_caused && in_program && serve(thread, info.words[0], context) => return true,
         signal => {
             let deliver = |process: &mut Process| process.deliver(thread, info, is_caused, context);
             match Process::with(deliver) {
@@ -190,6 +210,7 @@ pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Conte
             }
         }
     }
+    false
 }
 
 /// Whether a thread with these registers has just caused a signal by what it did, of those that are ours. A process

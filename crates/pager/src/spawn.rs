@@ -26,7 +26,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use zpager_cache::PAGE_NUMBER_END;
-use zpager_sys::signal::{Context, Info, Place, fpstate_bytes};
+use zpager_sys::signal::{Context, Info, Place, SIGBUS, fpstate_bytes};
 use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, dispatch, process, signal};
 use zpager_wire::{EventKind, ProcessSlot};
@@ -41,6 +41,7 @@ use crate::own::OneStore;
 use crate::parked::Parked;
 use crate::process::Process;
 use crate::sharing::ACCOUNT;
+use crate::signals::install;
 use crate::start::open_userfaultfd;
 use crate::threads::{IS_SHARED, Thread, UNKNOWN};
 
@@ -148,6 +149,10 @@ impl Process {
             Clone { number, arguments: context.registers.arguments() }
         };
         let lends = (wanted.flags & CLONE_THREAD == 0).then_some(self.slot);
+        if lends.is_some() && !IS_SHARED.swap(true, Relaxed) {
+            // From now on who serves a fault is not to be killed in its midst.
+            install(SIGBUS, &self.actions[SIGBUS as usize]).map_err(Errno::as_result)?;
+        }
         Ok(Spawn { call, frame, child, waits, lends })
     }
 
@@ -453,7 +458,6 @@ impl Spawn {
     pub(crate) fn make(self) -> isize {
         if let Some(slot) = self.lends {
             slot.is_lent.fetch_add(1, Relaxed);
-            IS_SHARED.store(true, Relaxed);
         }
         // The id stays "claimed" until the child has said its own.
         // SAFETY: prepared above: a call with CLONE_VM and a frame on the child's own block.

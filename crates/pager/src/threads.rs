@@ -14,7 +14,7 @@ use zpager_policy::Ahead;
 use zpager_sys::dispatch::SELECTOR_BLOCK;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::process::{shares_memory, thread_exists};
-use zpager_sys::signal::{AlternateStack, Mask, Registers};
+use zpager_sys::signal::{AlternateStack, Info, Mask, Registers};
 use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_wire::ProcessSlot;
 
@@ -27,7 +27,7 @@ use crate::regions::Pages;
 const THREADS_MAX: usize = 8192;
 /// So many can be managed even where address space is limited.
 const THREADS_MIN: usize = 64;
-const BLOCK_BYTES: usize = 128 * 1024;
+pub(crate) const BLOCK_BYTES: usize = 128 * 1024;
 /// The kernel takes 1024 iovecs; a call has a few more pointers.
 const HOLDS_MAX: usize = 1024 + 9;
 /// RAM that a thread's block costs as a rule.
@@ -93,6 +93,9 @@ pub(crate) struct Thread {
     pub(crate) watched: Option<Registers>,
     /// The alternate stack that the program set.
     pub(crate) alternate: AlternateStack,
+    /// Whether a signal came while the thread served a fault, and it.
+    pub(crate) has_postponed: bool,
+    pub(crate) postponed: Info,
     /// Address and instruction of the last fault on unmanaged memory.
     pub(crate) foreign_fault: (usize, usize),
     /// Number of the call that was last let go on in a stub.

@@ -53,7 +53,7 @@ impl<T> Lock<T> {
         Lock { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for the lock. Not reentrant: the caller has every signal blocked.
+    /// Waits for the lock. Not reentrant: no handler of a signal that comes meanwhile may ask for it.
     ///
     /// `owner` is the caller's number, neither 0 nor more than 30 bits, which nobody else has.
     /// `is_gone` says whether another one is gone and cannot unlock any more; where it does not

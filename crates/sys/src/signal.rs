@@ -226,6 +226,15 @@ pub unsafe fn fpstate_bytes(address: usize) -> usize {
     }
 }
 
+/// Whether the floating-point state at `address` is as XSAVE lays it out.
+///
+/// # Safety
+/// As for [`fpstate_bytes`].
+pub unsafe fn is_extended(address: usize) -> bool {
+    // SAFETY: the legacy area of 512 bytes is always there.
+    unsafe { ((address + SOFTWARE_BYTES_AT) as *const u32).read_unaligned() == XSTATE_MAGIC }
+}
+
 /// Where a frame goes on a stack, and how much of the stack it takes.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
