@@ -156,7 +156,7 @@ impl Job {
     /// The command that runs the program under `zpager run`.
     pub fn managed_command(&self, setup: &Setup, store: &Path, stats_file: &Path) -> Command {
         let mut command = Command::new(places::zpager());
-        command.args(setup.flags(store)).arg("--quiet").arg("--stats").arg(stats_file);
+        command.args(setup.flags(store)).arg("--stats").arg(stats_file);
         command.arg("--").arg(&self.program).args(&self.arguments);
         command.envs(self.environment.iter().cloned()).envs(setup.environment());
         command
