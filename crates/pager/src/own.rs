@@ -288,8 +288,9 @@ impl SwapFile {
 
 impl Blocks for SwapFile {
     unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
+        let at = self.start_bytes + offset_bytes;
         // SAFETY: the caller's promise; one write goes on at a time.
-        match unsafe { WRITES.begin(self.fd, self.start_bytes + offset_bytes, data) } {
+        match within_limit(|| unsafe { WRITES.begin(self.fd, at, data) }) {
             Ok(goes_on) => Ok(goes_on),
             // Refused or failed: the plain way tells why, or does it.
             Err(_) => self.write_at(offset_bytes, data).map(|()| false),
@@ -302,11 +303,8 @@ impl Blocks for SwapFile {
         !WRITES.has_ended()
     }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
-        let outcome = self.fd.write_all_at(self.start_bytes + offset_bytes, data);
-        if outcome == Err(EFBIG) {
-            // The limit of the program's files is ours too; its signal is not the program's concern.
-            signal::discard(SIGXFSZ);
-        }
+        let at = self.start_bytes + offset_bytes;
+        let outcome = within_limit(|| self.fd.write_all_at(at, data));
         outcome.map_err(|error| Errno(error.0))
     }
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
@@ -316,6 +314,19 @@ impl Blocks for SwapFile {
     fn punch(&self, offset_bytes: u64, bytes: u64) {
         self.fd.punch(self.start_bytes + offset_bytes, bytes);
     }
+}
+
+/// Writes to a file. The limit of the program's files is ours too; its signal is not the program's concern.
+fn within_limit<T>(
+    write: impl FnOnce() -> Result<T, zpager_sys::Errno>,
+) -> Result<T, zpager_sys::Errno> {
+    let mask = signal::set_mask(!0);
+    let outcome = write();
+    if outcome.as_ref().is_err_and(|error| *error == EFBIG) {
+        signal::discard(SIGXFSZ);
+    }
+    signal::set_mask(mask);
+    outcome
 }
 
 /// Does `work` until it succeeds, once more after each pause; gives the last outcome.
