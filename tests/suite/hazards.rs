@@ -346,10 +346,10 @@ mod designs {
     fn check_all(design: &str) {
         for victim in ["shared", "readwrite", "readers"] {
             let setup = Setup::of_mib(24).start(Start::FirstInstruction).design(design);
-            // It forks, and each process has a pool of that size: two of a quarter of the budget come
-            // near what is allowed.
+            // They fork, and each process has a pool of that size: two of a quarter of the budget come
+            // to what is allowed, and over it now and then.
             let setup = match (design, victim) {
-                ("hp", "readers") => setup.set("hp.share=10%"),
+                ("hp", "readers" | "shared") => setup.set("hp.share=10%"),
                 _ => setup,
             };
             check(victims::job(victim), setup);
