@@ -265,6 +265,7 @@ impl Threads {
         thread.has_own_actions = false;
         thread.ignored = 0;
         thread.parked = Parked::default();
+        thread.has_postponed = false;
         thread.waits_for = 0;
         thread.temporary_mask = None;
         thread.alternate = AlternateStack::NONE;

@@ -1,8 +1,8 @@
 //! A stopped thread that makes system calls for the supervisor.
 //!
 //! It runs a `syscall` that is written over some code of its process for a moment; as all threads of
-//! the process stand still nobody else comes by, and ends as an entry does. Source: ptrace(2). Invariant: after [`Caller::end`]
-//! the code is what it was.
+//! the process stand still nobody else comes by, and ends as an entry does. Source: ptrace(2).
+//! Invariant: after [`Caller::end`] the code is what it was.
 
 use std::fs::{File, OpenOptions};
 use std::io;
