@@ -135,6 +135,7 @@ hazards! {
     aio "aio" 20;
     kept "kept" 20;
     marked "marked" 20;
+    leaderless "leaderless" 20;
     lent "lent" 20;
     advice "advice" 20;
     userfault "userfault" 20;
@@ -184,6 +185,7 @@ mod whole {
 
     whole! {
         threads "threads" 20, Static StaticPie Musl;
+        leaderless "leaderless" 20, Static Musl;
         forks "forks" 24, Static StaticPie Musl;
         spawning "spawning" 24, Static StaticPie;
         executions "executions" 20, Static;
@@ -225,7 +227,7 @@ mod agentless {
     /// What it begins executes, forks and executes on, as it is.
     const SCRIPT: &str = r#"cd "$0" && "./$1" "$2" && exec "./$1" "$2""#;
 
-    const VICTIMS: [&str; 5] = ["messages", "threads", "forks", "signals", "layout"];
+    const VICTIMS: [&str; 6] = ["messages", "threads", "forks", "signals", "layout", "leaderless"];
 
     fn check_all(how: &str) {
         check_these(how, &VICTIMS);

@@ -13,6 +13,7 @@ mod enter;
 mod image;
 mod kernel;
 mod linkage;
+mod living;
 mod outer;
 pub(crate) mod program;
 mod references;

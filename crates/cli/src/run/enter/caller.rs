@@ -37,19 +37,17 @@ pub(super) struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// Has `thread` of process `pid`, of which `maps` are the mappings and all threads stand still,
-    /// make calls.
+    /// Has `thread` of a process, of which `maps` are the mappings and all threads stand still, make calls.
     ///
     /// # Errors
     /// It has no code, or is gone.
-    pub(super) fn begin(
-        pid: pid_t,
-        thread: &'a mut StoppedThread,
-        maps: &str,
-    ) -> Result<Self, Trouble> {
+    pub(super) fn begin(thread: &'a mut StoppedThread, maps: &str) -> Result<Self, Trouble> {
         let code = mappings(maps).find(|found| found.is_code);
         let site = code.ok_or(Trouble::Refused(libc::ENOEXEC))?.start;
-        let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
+        let memory = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{}/mem", thread.tid()))?;
         let mut covered = [0; CODE_WORDS];
         for (word, at) in covered.iter_mut().zip(words_from(site)) {
             *word = ptrace::word(thread.tid(), at)?;

@@ -21,6 +21,7 @@ use zpager_sys::process::{self, field};
 
 use super::ptrace::{self, Report};
 use super::thread::{Common, StoppedThread, Trouble};
+use crate::run::living::{is_ending, state_of};
 
 /// How long to wait before asking which threads sleep where they cannot be stopped, and then how
 /// long one of them may sleep on.
@@ -296,20 +297,4 @@ pub(super) fn threads_of(pid: pid_t) -> Result<Vec<pid_t>, Trouble> {
         Err(error) => return Err(Trouble::System(error)),
     };
     Ok(folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
-}
-
-/// Whether a thread is a zombie or gone.
-pub(super) fn is_ending(pid: pid_t, tid: pid_t) -> bool {
-    matches!(state_of(pid, tid), None | Some('Z' | 'X'))
-}
-
-/// A thread's state as proc(5) names it in `stat`; `None` when it is gone.
-fn state_of(pid: pid_t, tid: pid_t) -> Option<char> {
-    stat_of(pid, tid)?.chars().next()
-}
-
-/// A thread's `stat` behind its name; `None` when it is gone.
-pub(super) fn stat_of(pid: pid_t, tid: pid_t) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    Some(stat.rsplit_once(") ")?.1.to_owned())
 }

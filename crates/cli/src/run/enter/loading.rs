@@ -13,6 +13,7 @@ use zpager_sys::process::field;
 
 use super::layout::Layout;
 use super::mappings;
+use crate::run::living::proc_file;
 
 /// The capability `CAP_SYS_PTRACE`.
 const PTRACE: u64 = 1 << 19;
@@ -32,8 +33,8 @@ pub(super) struct Credentials {
 impl Credentials {
     /// Those of a process; `None` where they cannot be read.
     pub(super) fn of(pid: pid_t) -> Option<Self> {
-        let namespace = std::fs::read_link(format!("/proc/{pid}/ns/user")).ok()?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let namespace = std::fs::read_link(proc_file(pid, "ns/user")).ok()?;
+        let status = std::fs::read_to_string(proc_file(pid, "status")).ok()?;
         Self::read(&status, namespace)
     }
 
@@ -67,7 +68,7 @@ impl Credentials {
 
 /// The variables with which the program of a process was begun (proc(5)).
 pub(super) fn variables_of(pid: pid_t) -> Vec<u8> {
-    std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+    std::fs::read(proc_file(pid, "environ")).unwrap_or_default()
 }
 
 /// The values of a variable, which may be there more than once.

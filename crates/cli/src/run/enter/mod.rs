@@ -40,6 +40,7 @@ use zpager_wire::{CONTROL_VARIABLE, Control, Entry, Known, LINK, MAPS, PAGEMAP};
 use super::control::SharedControl;
 use super::image;
 use super::linkage::Linkage;
+use super::living::{living_thread, proc_file};
 use super::session::own_path;
 use super::supervisor::{Tree, children_of};
 use crate::failure::{Failure, OrFail};
@@ -201,7 +202,7 @@ impl Entrance {
 
     /// Looks at a process that is to be entered, and whether it can be.
     fn examine(&self, pid: pid_t) -> Result<Program, Outcome> {
-        let confinement = Confinement::of(&status_of(pid));
+        let confinement = Confinement::of(&status_of(living_thread(pid)));
         if confinement.filters > self.own.filters {
             return Err(Outcome::Sandboxed);
         } else if !is_permitted() {
@@ -226,7 +227,7 @@ impl Entrance {
 
     /// Whether the agent's path is the agent's for a process, too, which may have a `/proc` of its own or none.
     fn is_found_from(&self, pid: pid_t) -> bool {
-        let found = std::fs::metadata(format!("/proc/{pid}/root{}", self.agent_path));
+        let found = std::fs::metadata(proc_file(pid, &format!("root{}", self.agent_path)));
         found.is_ok_and(|found| found.ino() == self.agent_inode)
     }
 
@@ -309,7 +310,7 @@ impl Entrance {
             known: program.known(pid),
             handed,
         };
-        place::place(pid, thread, maps, given).map_err(outcome_of_calls)
+        place::place(thread, maps, given).map_err(outcome_of_calls)
     }
 
     /// Passes a held process what it may not open.
@@ -320,8 +321,8 @@ impl Entrance {
         let descriptors = descriptors.map(|descriptor| (*descriptor, borrow(*descriptor)));
         let link = File::options().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).clone();
         let own = [
-            (PAGEMAP, File::open(format!("/proc/{pid}/pagemap"))),
-            (MAPS, File::open(format!("/proc/{pid}/maps"))),
+            (PAGEMAP, File::open(proc_file(pid, "pagemap"))),
+            (MAPS, File::open(proc_file(pid, "maps"))),
             (LINK, link.open("/proc/self")),
         ];
         let own = own.iter().filter_map(|(name, file)| Some((*name, file.as_ref().ok()?.as_fd())));
@@ -337,7 +338,7 @@ impl Entrance {
     ) -> Result<R, Outcome> {
         let maps = maps_of(pid).map_err(outcome_of)?;
         let thread = hold.threads.first_mut().expect("a hold has a thread");
-        let mut caller = Caller::begin(pid, thread, &maps).map_err(outcome_of)?;
+        let mut caller = Caller::begin(thread, &maps).map_err(outcome_of)?;
         let outcome = work(&mut caller);
         let ended = caller.end();
         outcome.and_then(|result| ended.map(|()| result)).map_err(outcome_of_calls)
@@ -391,20 +392,21 @@ impl Entrance {
 
 /// The mounts and the root directory of a process, as the kernel names them: no file of its own is looked at.
 fn files_of(pid: pid_t) -> [Option<PathBuf>; 2] {
-    ["ns/mnt", "root"].map(|link| std::fs::read_link(format!("/proc/{pid}/{link}")).ok())
+    ["ns/mnt", "root"].map(|link| std::fs::read_link(proc_file(pid, link)).ok())
 }
 
-/// What the kernel says of a process; nothing where it is gone.
-fn status_of(pid: pid_t) -> Vec<u8> {
-    std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default()
+/// What the kernel says of a thread; nothing where it is gone.
+fn status_of(tid: pid_t) -> Vec<u8> {
+    std::fs::read(format!("/proc/{tid}/status")).unwrap_or_default()
 }
 
-/// The mappings of a process.
+/// The mappings of a process. One that was killed has none before it is gone.
 fn maps_of(pid: pid_t) -> Result<String, Trouble> {
-    std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Trouble::Gone,
-        _ => Trouble::from(error),
-    })
+    match std::fs::read_to_string(proc_file(pid, "maps")) {
+        Ok(maps) if maps.is_empty() => Err(Trouble::Gone),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Trouble::Gone),
+        maps => Ok(maps?),
+    }
 }
 
 /// What it is that has the kernel use a process's memory without a call, if there is such a thing.
@@ -510,7 +512,7 @@ impl Program {
 
 /// How the program of a process is linked, by its file and by what the kernel told it.
 fn linkage_of(pid: pid_t, auxiliary: &[u8]) -> Linkage {
-    let file = File::open(format!("/proc/{pid}/exe"));
+    let file = File::open(proc_file(pid, "exe"));
     let is_whole = value_in(auxiliary, AT_BASE) == Some(0);
     match file.map_or(Linkage::Foreign, |file| Linkage::of(&file)) {
         _ if value_in(auxiliary, AT_SECURE) != Some(0) => Linkage::Foreign,
@@ -522,7 +524,7 @@ fn linkage_of(pid: pid_t, auxiliary: &[u8]) -> Linkage {
 /// What the kernel told the program of a process when it began ([`Program::auxiliary`]); nothing where it is
 /// gone.
 pub(crate) fn auxiliary_of(pid: pid_t) -> Vec<u8> {
-    std::fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default()
+    std::fs::read(proc_file(pid, "auxv")).unwrap_or_default()
 }
 
 /// A value of what the kernel told a program.
@@ -586,6 +588,7 @@ fn base_of(maps: &str, agent_inode: u64) -> Option<u64> {
 /// Whether two processes share their memory, as a child of vfork(2) does with its parent; `None`
 /// when the kernel does not tell.
 pub(crate) fn share_memory(first: pid_t, second: pid_t) -> Option<bool> {
+    let [first, second] = [first, second].map(living_thread);
     // SAFETY: kcmp(2) reads nothing but its arguments.
     match unsafe { libc::syscall(libc::SYS_kcmp, first, second, KCMP_VM, 0, 0) } {
         0 => Some(true),

@@ -18,6 +18,7 @@ use zpager_wire::{PASSED_MAX, Pair, Passed};
 use super::caller::Caller;
 use super::layout::PAGE_BYTES;
 use super::thread::Trouble;
+use crate::run::living::living_thread;
 
 /// Where things lie in the page that the process has for this, behind the table.
 const SOCKETS_AT: u64 = 1024;
@@ -25,6 +26,9 @@ const MESSAGE_AT: u64 = 1088;
 const PART_AT: u64 = 1152;
 const BYTE_AT: u64 = 1216;
 const CONTROL_AT: u64 = 2048;
+
+/// The descriptor is to be of a thread that is not its process's first (pidfd_open(2), since Linux 6.9).
+const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::PIDFD_THREAD);
 
 /// A control message (cmsg(3)): its header, and as many descriptors as there can be.
 const HEADER_BYTES: usize = 16;
@@ -130,8 +134,10 @@ impl Handed {
 
 /// Sends descriptors by a copy of what is `socket` in a process.
 fn send(pid: pid_t, socket: RawFd, descriptors: &[BorrowedFd<'_>]) -> Result<(), Trouble> {
-    let pid = Pid::from_raw(pid).ok_or(Trouble::Gone)?;
-    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
+    let living = living_thread(pid);
+    let flags = if living == pid { PidfdFlags::empty() } else { PIDFD_THREAD };
+    let living = Pid::from_raw(living).ok_or(Trouble::Gone)?;
+    let process = pidfd_open(living, flags).map_err(io::Error::from)?;
     let socket = pidfd_getfd(process, socket, PidfdGetfdFlags::empty()).map_err(io::Error::from)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
     let mut message = SendAncillaryBuffer::new(&mut space);

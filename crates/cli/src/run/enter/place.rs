@@ -10,7 +10,6 @@
 
 use std::os::fd::RawFd;
 
-use libc::pid_t;
 use zpager_sys::mapping::WINDOW_STARTS;
 use zpager_wire::{Entry, Known};
 
@@ -44,18 +43,17 @@ pub(super) struct Given<'a> {
     pub(super) handed: Option<&'a Handed>,
 }
 
-/// Puts the image into process `pid`, of which `thread` is one and all stand still; gives where
+/// Puts the image into the process of `thread`, of which all stand still; gives where
 /// it begins.
 ///
 /// # Errors
 /// What the kernel or the agent refused, or the process is gone.
 pub(super) fn place(
-    pid: pid_t,
     thread: &mut StoppedThread,
     maps: &str,
     given: Given<'_>,
 ) -> Result<u64, Trouble> {
-    let mut caller = Caller::begin(pid, thread, maps)?;
+    let mut caller = Caller::begin(thread, maps)?;
     let placed = Placing { caller: &mut caller, given }.place();
     caller.end()?;
     let base = placed?;

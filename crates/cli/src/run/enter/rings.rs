@@ -18,6 +18,8 @@ use std::os::unix::fs::FileExt;
 
 use libc::pid_t;
 
+use crate::run::living::proc_file;
+
 /// What a ring's descriptors and mappings are called.
 const RING: &str = "anon_inode:[io_uring]";
 /// Where in the ring its entries are mapped from, as in maps (proc(5)), and the bytes of one.
@@ -46,7 +48,7 @@ pub(super) fn uses_memory(pid: pid_t, maps: &str) -> bool {
 }
 
 fn entries_of(pid: pid_t, folder: &str) -> impl Iterator<Item = DirEntry> {
-    read_dir(format!("/proc/{pid}/{folder}")).into_iter().flatten().flatten()
+    read_dir(proc_file(pid, folder)).into_iter().flatten().flatten()
 }
 
 /// Where the entries of a ring are, by a line of maps that is about them.
@@ -62,7 +64,7 @@ fn entries_at(line: &str) -> Option<(u64, usize)> {
 /// Whether nothing else was asked for by these entries.
 fn are_harmless(pid: pid_t, (start, bytes): (u64, usize)) -> bool {
     let mut entries = vec![0; bytes.min(ENTRIES_MAX * ENTRY_BYTES)];
-    let memory = File::open(format!("/proc/{pid}/mem"));
+    let memory = File::open(proc_file(pid, "mem"));
     memory.and_then(|memory| memory.read_exact_at(&mut entries, start)).is_ok()
         && entries.chunks(ENTRY_BYTES).all(|entry| HARMLESS.contains(&entry[0]))
 }

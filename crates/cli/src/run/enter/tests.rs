@@ -10,8 +10,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::hold::{is_ending, noting_ends};
+use super::hold::noting_ends;
 use super::*;
+use crate::run::living::is_ending;
 
 /// How many threads sleep or compute in the victim's mode `threads`, besides the first.
 const WORKS: usize = 10;
@@ -389,7 +390,7 @@ fn descriptors_are_passed_and_taken_back() {
     let pid = victim.pid();
     let mut hold = stop(pid, &mut Stragglers::default()).expect("stopped");
     let maps = maps_of(pid).expect("its mappings");
-    let mut caller = Caller::begin(pid, &mut hold.threads[0], &maps).expect("a caller");
+    let mut caller = Caller::begin(&mut hold.threads[0], &maps).expect("a caller");
     let before = (descriptors_of(pid), maps_of(pid).expect("its mappings"));
     let files = ["/dev/null", "/proc/self/exe", "/"].map(|path| File::open(path).expect("opened"));
     let handed = Handed::give(pid, &mut caller, &files.each_ref().map(named)).expect("passed");
@@ -433,7 +434,7 @@ fn a_process_without_room_for_descriptors_is_left_as_it_was() {
         limit,
     );
     set.expect("its limit");
-    let mut caller = Caller::begin(pid, &mut hold.threads[0], &maps).expect("a caller");
+    let mut caller = Caller::begin(&mut hold.threads[0], &maps).expect("a caller");
     let files = [(); 3].map(|()| File::open("/dev/null").expect("opened"));
     let handed = Handed::give(pid, &mut caller, &files.each_ref().map(named));
     assert!(matches!(handed, Err(Trouble::Refused(libc::EMFILE))), "{handed:?}");

@@ -16,9 +16,9 @@ use zpager_sys::process::field;
 use zpager_wire::{ENDED, Entry, sequences_guess};
 
 use super::At;
-use super::hold::is_ending;
 use super::ptrace::{self, Report, RseqConfiguration};
 use super::restart::{CONTINUED_BY_KERNEL, registers_interrupted, registers_to_go_on};
+use crate::run::living::is_ending;
 
 /// How long one entry may take: the agent walks the page tables of the whole process.
 const ENTRY_LIMIT: Duration = Duration::from_secs(30);
@@ -103,7 +103,7 @@ impl StoppedThread {
         let mut registers = ptrace::registers(tid)?;
         let sequences = match ptrace::rseq_configuration(tid) {
             Ok(RseqConfiguration { area, area_bytes, .. }) => {
-                leave_restartable_sequence(pid, area, &mut registers);
+                leave_restartable_sequence(tid, area, &mut registers);
                 [area, area_bytes.into()]
             }
             Err(_) => sequences_guess(registers.fs_base),
@@ -359,7 +359,7 @@ fn bits(signals: &[siginfo_t]) -> u64 {
 
 /// Takes a thread out of a restartable sequence as the kernel does when it is interrupted there
 /// (Linux kernel/rseq.c): the kernel sees only the entry's address and would let it go on.
-fn leave_restartable_sequence(pid: pid_t, area: u64, registers: &mut user_regs_struct) {
+fn leave_restartable_sequence(tid: pid_t, area: u64, registers: &mut user_regs_struct) {
     /// Offset of `rseq_cs` in `struct rseq`.
     const DESCRIPTOR_OFFSET: u64 = 8;
     /// Offsets in `struct rseq_cs`, as indexes of 8-byte words.
@@ -369,7 +369,7 @@ fn leave_restartable_sequence(pid: pid_t, area: u64, registers: &mut user_regs_s
     if area == 0 {
         return;
     }
-    let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
+    let Ok(memory) = File::open(format!("/proc/{tid}/mem")) else { return };
     let words = |address: u64| -> Option<[u64; 4]> {
         let mut bytes = [0u8; 32];
         memory.read_exact_at(&mut bytes, address).ok()?;

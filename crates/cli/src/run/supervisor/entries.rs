@@ -205,8 +205,8 @@ impl Entries {
                 return false;
             }
             Outcome::NoAgent if self.candidates[&pid].since.elapsed() < PATIENCE => return false,
-            // What has ended has nothing in its image.
-            Outcome::NoAgent if is_gone(pid) => {}
+            // What has ended can be nothing.
+            _ if is_impossible && is_gone(pid) => {}
             Outcome::NoAgent => control.events.note(EventKind::NotManaged, pid, 0, 0),
             Outcome::Sandboxed => control.events.note(EventKind::Sandboxed, pid, 0, 0),
             Outcome::HasRing => control.events.note(EventKind::HasRing, pid, 0, 0),

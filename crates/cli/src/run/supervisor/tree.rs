@@ -14,6 +14,7 @@ use libc::pid_t;
 use zpager_sys::process::value_bytes;
 
 use crate::run::enter::share_memory;
+use crate::run::living::{living_thread, proc_file};
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
@@ -181,12 +182,15 @@ fn parent_of(pid: pid_t) -> Option<pid_t> {
 
 /// Anonymous bytes of one process, as far as it can be seen.
 pub(super) fn anonymous_bytes_of(pid: pid_t) -> u64 {
-    read_to_string(format!("/proc/{pid}/statm")).ok().and_then(|text| of_statm(&text)).unwrap_or(0)
+    let of = |thread| of_statm(&read_to_string(format!("/proc/{thread}/statm")).ok()?);
+    // What has no memory has ended, or only its first thread has.
+    of(pid).or_else(|| of(living_thread(pid))).unwrap_or(0)
 }
 
-/// Resident less shared pages: what is neither file nor shared memory.
+/// Resident less shared pages: what is neither file nor shared memory. `None` where there is no memory at all.
 fn of_statm(statm: &str) -> Option<u64> {
-    let mut fields = statm.split(' ').skip(1);
+    let mut fields = statm.split(' ');
+    fields.next().filter(|all| *all != "0")?;
     let resident: u64 = fields.next()?.parse().ok()?;
     let shared: u64 = fields.next()?.parse().ok()?;
     Some(resident.saturating_sub(shared) * PAGE_BYTES)
@@ -199,7 +203,7 @@ fn proportional_bytes_of(pid: pid_t) -> u64 {
 
 /// The bytes that a file of a process says after `key`.
 fn of_proc(pid: pid_t, file: &str, key: &str) -> Option<u64> {
-    read_to_string(format!("/proc/{pid}/{file}")).ok().and_then(|text| value_bytes(&text, key))
+    read_to_string(proc_file(pid, file)).ok().and_then(|text| value_bytes(&text, key))
 }
 
 #[cfg(test)]
@@ -211,6 +215,7 @@ mod tests {
     fn files_of_proc_are_read() {
         assert_eq!(of_statm("1000 300 100 5 0 9 0\n"), Some(200 * 4096));
         assert_eq!(of_statm("1000 100 300 5 0 9 0\n"), Some(0));
+        assert_eq!(of_statm("0 0 0 0 0 0 0\n"), None);
         assert_eq!(of_statm(""), None);
         let rollup = "7f-8f ---p 0 00:00 0 [rollup]\nRss: 900 kB\nPss_Anon:   300 kB\n";
         assert_eq!(value_bytes(rollup, "Pss_Anon:"), Some(300 << 10));
