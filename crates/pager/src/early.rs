@@ -24,9 +24,13 @@ use crate::own::OneStore;
 use crate::process::{OwnCache, Process};
 use crate::threads::{Thread, is_gone};
 
-/// Threads that read at the same time, at most, and so many bytes of the budget go with each.
-const READERS_MAX: usize = 8;
-const BUDGET_BYTES_EACH: u64 = 4 << 20;
+/// Threads that read at the same time, at most. Nobody waits for one that holds the lock while it reads but those
+/// for whom there is no buffer.
+const READERS_MAX: usize = 32;
+/// The same of a server, which answers so many at a time.
+const SERVER_READERS_MAX: usize = 8;
+/// The part of the budget that buffers take at most.
+const BUDGET_PART: u64 = 32;
 
 /// The owner of a buffer that is nobody's.
 const NOBODY: u32 = 0;
@@ -34,7 +38,7 @@ const NOBODY: u32 = 0;
 /// The buffers.
 pub(crate) struct EarlyReads {
     buffers: Mapping,
-    readers_max: usize,
+    bytes_max: usize,
     /// Numbers of the threads that read into them.
     owners: [u32; READERS_MAX],
     /// How much of each was ever used.
@@ -56,12 +60,11 @@ pub(crate) struct Pending {
 }
 
 impl EarlyReads {
-    /// As many as go with a budget.
+    /// Of a run with this budget.
     pub(crate) fn new(budget_bytes: u64) -> Result<Self, Errno> {
-        let readers_max = (budget_bytes / BUDGET_BYTES_EACH).min(READERS_MAX as u64) as usize;
         Ok(EarlyReads {
-            buffers: Mapping::reserve(readers_max.max(1) * OwnCache::READ_BYTES)?,
-            readers_max,
+            buffers: Mapping::reserve(READERS_MAX * OwnCache::READ_BYTES)?,
+            bytes_max: (budget_bytes / BUDGET_PART) as usize,
             owners: [NOBODY; READERS_MAX],
             used_bytes: [0; READERS_MAX],
             read_ticks: 0,
@@ -81,7 +84,7 @@ impl EarlyReads {
 
     /// Gives back the buffers that nobody reads into.
     pub(crate) fn trim(&mut self) {
-        for at in 0..self.readers_max {
+        for at in 0..READERS_MAX {
             if self.owners[at] == NOBODY && self.used_bytes[at] > 0 {
                 self.buffers.release(at * OwnCache::READ_BYTES, self.used_bytes[at]);
                 self.used_bytes[at] = 0;
@@ -98,16 +101,28 @@ impl EarlyReads {
         self.owners.iter().filter(|owner| **owner != NOBODY).count()
     }
 
-    /// A buffer that is nobody's, or that of a thread that was killed with its process.
-    fn find(&self, asking: u32) -> Option<usize> {
-        let owners = &self.owners[..self.readers_max];
+    /// One of the first buffers that is nobody's, or that of a thread that was killed with its process.
+    fn find(&self, first: usize, asking: u32) -> Option<usize> {
+        let owners = &self.owners[..first];
         let free = owners.iter().position(|owner| *owner == NOBODY);
         free.or_else(|| owners.iter().position(|owner| is_gone(*owner, asking)))
     }
 
+    /// How much more RAM a free buffer takes that is to have so many bytes; `None` where that is too much.
+    fn growth_bytes(&mut self, at: usize, bytes: usize) -> Option<usize> {
+        if bytes <= self.used_bytes[at] {
+            return Some(0);
+        }
+        if self.held_bytes() - self.used_bytes[at] + bytes > self.bytes_max {
+            self.trim();
+        }
+        let growth_bytes = bytes - self.used_bytes[at];
+        (self.held_bytes() + growth_bytes <= self.bytes_max).then_some(growth_bytes)
+    }
+
     /// The first bytes of a buffer.
     fn buffer(&self, at: usize, bytes: usize) -> *mut [u8] {
-        assert!(at < self.readers_max && bytes <= OwnCache::READ_BYTES);
+        assert!(at < READERS_MAX && bytes <= OwnCache::READ_BYTES);
         // SAFETY: within the mapping.
         let base = unsafe { self.buffers.base().add(at * OwnCache::READ_BYTES) };
         core::ptr::slice_from_raw_parts_mut(base, bytes)
@@ -134,11 +149,16 @@ impl Process {
         let early = self.engine.cache.plan_read(first, most, OwnCache::READ_BYTES)?;
         let (store, offset_bytes) = self.engine.cache.store_blocks()?.find(early.offset_bytes())?;
         let store = *store;
-        let at = self.early.find(thread.number())?;
-        self.early.owners[at] = thread.number();
+        let readers_max = match store {
+            OneStore::File(_) => READERS_MAX,
+            OneStore::Server(_) => SERVER_READERS_MAX,
+        };
+        let at = self.early.find(readers_max, thread.number())?;
         let bytes = early.bytes().next_multiple_of(PAGE_BYTES);
-        if bytes > self.early.used_bytes[at] {
-            self.make_room_bytes((bytes - self.early.used_bytes[at]) as i64);
+        let growth_bytes = self.early.growth_bytes(at, bytes)?;
+        self.early.owners[at] = thread.number();
+        if growth_bytes > 0 {
+            self.make_room_bytes(growth_bytes as i64);
             self.early.used_bytes[at] = bytes;
             self.publish();
         }
