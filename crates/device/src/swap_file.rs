@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use zpager_store::{Blocks, Errno, FilePlace};
-use zpager_sys::aio::Writes;
+use zpager_sys::aio::Transfers;
 use zpager_sys::file::Fd;
 
 /// An open file that nobody else writes to.
@@ -22,13 +22,13 @@ pub struct StoreParts {
 pub struct SwapFile {
     file: OwnedFd,
     start_bytes: u64,
-    writes: Writes,
+    writes: Transfers,
 }
 
 impl SwapFile {
     /// Blocks of this file from `start_bytes`, a multiple of 4096.
     pub fn new(file: OwnedFd, start_bytes: u64) -> Self {
-        SwapFile { file, start_bytes, writes: Writes::new() }
+        SwapFile { file, start_bytes, writes: Transfers::new() }
     }
 
     fn fd(&self) -> Fd {
@@ -39,7 +39,7 @@ impl SwapFile {
 impl Blocks for SwapFile {
     unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
         // SAFETY: the caller's promise; one write goes on at a time.
-        match unsafe { self.writes.begin(self.fd(), self.start_bytes + offset_bytes, data) } {
+        match unsafe { self.writes.begin_write(self.fd(), self.start_bytes + offset_bytes, data) } {
             Ok(goes_on) => Ok(goes_on),
             // Refused or failed: the plain way tells why, or does it.
             Err(_) => self.write_at(offset_bytes, data).map(|()| false),

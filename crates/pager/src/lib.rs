@@ -19,6 +19,7 @@ mod fault;
 mod flights;
 mod hold;
 mod identity;
+mod looking;
 mod maps;
 mod mirrored;
 mod own;

@@ -9,12 +9,13 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{Blocks, Errno, Stores};
 use zpager_sys::PAGE_BYTES;
-use zpager_sys::aio::Writes;
+use zpager_sys::aio::Transfers;
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal;
 use zpager_wire::{Frame, Frames, Holds};
 
+use crate::looking;
 use crate::mirrored::MirroredMemory;
 use crate::sharing::ACCOUNT;
 
@@ -277,12 +278,13 @@ impl Blocks for OneStore {
 }
 
 /// This process's writes to swap files.
-static WRITES: Writes = Writes::new();
+static WRITES: Transfers = Transfers::new();
 
 impl SwapFile {
     /// In a forked child: no write goes on, and the parent's way of writing is not there.
     pub(crate) fn become_copy() {
         WRITES.forget();
+        looking::become_copy();
     }
 }
 
@@ -290,7 +292,7 @@ impl Blocks for SwapFile {
     unsafe fn begin_write(&self, offset_bytes: u64, data: &[u8]) -> Result<bool, Errno> {
         let at = self.start_bytes + offset_bytes;
         // SAFETY: the caller's promise; one write goes on at a time.
-        match within_limit(|| unsafe { WRITES.begin(self.fd, at, data) }) {
+        match within_limit(|| unsafe { WRITES.begin_write(self.fd, at, data) }) {
             Ok(goes_on) => Ok(goes_on),
             // Refused or failed: the plain way tells why, or does it.
             Err(_) => self.write_at(offset_bytes, data).map(|()| false),
@@ -309,7 +311,7 @@ impl Blocks for SwapFile {
     }
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         let at = self.start_bytes + offset_bytes;
-        again(&READ_PAUSES_MS, || self.fd.read_exact_at(at, data)).map_err(|error| Errno(error.0))
+        again(&READ_PAUSES_MS, || looking::read(self.fd, at, data)).map_err(|error| Errno(error.0))
     }
     fn punch(&self, offset_bytes: u64, bytes: u64) {
         self.fd.punch(self.start_bytes + offset_bytes, bytes);

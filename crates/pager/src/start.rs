@@ -492,7 +492,7 @@ fn build(
         short_turns: 0,
         drops_parts: dropped_bytes == PAGE_BYTES,
         lift_pages,
-        lifting: Faster::default(),
+        lifting: Faster::ALIKE,
         always_stretches: is_wanted(Lifting::ByStretches),
         incoming: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,
         zeros: Mapping::reserve(BATCH_PAGES * PAGE_BYTES)?,

@@ -1,11 +1,11 @@
-//! One write that the kernel does while the thread goes on.
+//! One write or read that the kernel does while the thread goes on.
 //!
 //! Source: io_submit(2), include/uapi/linux/aio_abi.h. It goes on only where the file was opened
-//! with `O_DIRECT` and the write lies within its length; elsewhere the call waits for it. io_uring
+//! with `O_DIRECT` and the transfer lies within its length; elsewhere the call waits for it. io_uring
 //! is no way here: its workers would be threads of the program.
 //!
 //! A context belongs to an address space: a forked child has none, and an `execve` waits for the
-//! write and ends the context. The kernel maps a ring for it where it finds room, which may be a
+//! transfer and ends the context. The kernel maps a ring for it where it finds room, which may be a
 //! hole that the program has just made; the ring is moved away from there at once, and the context
 //! is known by its new address (fs/aio.c, `aio_ring_mremap`).
 
@@ -15,7 +15,8 @@ use crate::file::Fd;
 use crate::mapping::Mapping;
 use crate::syscall::{Errno, checked, nr};
 
-/// `IOCB_CMD_PWRITE`.
+/// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE`.
+const READ: u16 = 0;
 const WRITE: u16 = 1;
 /// No context made so far.
 const NONE: usize = 0;
@@ -59,18 +60,18 @@ struct Event {
     more_result: i64,
 }
 
-/// The writes of this address space, one at a time.
+/// Transfers of this address space, one at a time.
 #[derive(Debug)]
-pub struct Writes {
+pub struct Transfers {
     context: AtomicUsize,
     /// Where rings are moved to.
     place: AtomicUsize,
 }
 
-impl Writes {
-    /// No context is made before the first write.
+impl Transfers {
+    /// No context is made before the first transfer.
     pub const fn new() -> Self {
-        Writes { context: AtomicUsize::new(NONE), place: AtomicUsize::new(NONE) }
+        Transfers { context: AtomicUsize::new(NONE), place: AtomicUsize::new(NONE) }
     }
 
     /// In another address space: the context is not there.
@@ -86,21 +87,11 @@ impl Writes {
     /// The kernel's; nothing goes on, and some of the data may have been written.
     ///
     /// # Safety
-    /// No write goes on. Until this one is settled `data` stays where and as it is.
-    pub unsafe fn begin(&self, fd: Fd, offset: u64, data: &[u8]) -> Result<bool, Errno> {
+    /// No transfer goes on. Until this one is settled `data` stays where and as it is.
+    pub unsafe fn begin_write(&self, fd: Fd, offset: u64, data: &[u8]) -> Result<bool, Errno> {
         let context = self.context()?;
-        let request = Request {
-            data: data.len() as u64,
-            operation: WRITE,
-            fd: fd.0 as u32,
-            buffer: data.as_ptr() as u64,
-            bytes: data.len() as u64,
-            offset: offset as i64,
-            ..Request::default()
-        };
-        let requests = [&raw const request];
-        // SAFETY: the kernel copies the request, and only reads the data.
-        unsafe { checked(nr::__NR_io_submit, [context, 1, requests.as_ptr() as usize]) }?;
+        // SAFETY: the kernel only reads the data.
+        unsafe { submit(context, WRITE, fd, offset, (data.as_ptr() as usize, data.len())) }?;
         // What cannot be written at all is known by now.
         match outcome(context, false) {
             Err(EAGAIN) => Ok(true),
@@ -108,15 +99,28 @@ impl Writes {
         }
     }
 
-    /// Waits for the write that goes on.
+    /// Begins to read the whole of `buffer`, which is to be settled.
     ///
     /// # Errors
-    /// Why not all of it was written; `EIO` where the kernel does not say.
+    /// The kernel's; nothing goes on.
+    ///
+    /// # Safety
+    /// No transfer goes on. Until this one is settled nobody else uses the buffer.
+    pub unsafe fn begin_read(&self, fd: Fd, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        let context = self.context()?;
+        // SAFETY: the kernel writes only within the buffer.
+        unsafe { submit(context, READ, fd, offset, (buffer.as_mut_ptr() as usize, buffer.len())) }
+    }
+
+    /// Waits for the transfer that goes on.
+    ///
+    /// # Errors
+    /// Why not all of it was done; `EIO` where the kernel does not say.
     pub fn settle(&self) -> Result<(), Errno> {
         outcome(self.context.load(Relaxed), true)
     }
 
-    /// Whether the write that was begun, and is not settled, has ended, so that [`Writes::settle`] does
+    /// Whether the transfer that was begun, and is not settled, has ended, so that [`Transfers::settle`] does
     /// not wait. Where the ring is not one that is known it says so, too.
     pub fn has_ended(&self) -> bool {
         let context = self.context.load(Relaxed);
@@ -163,13 +167,38 @@ impl Writes {
     }
 }
 
-impl Default for Writes {
+impl Default for Transfers {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// How the only write ended; `EAGAIN` if it has not and is not waited for.
+/// Has the kernel begin a transfer of the bytes at an address.
+///
+/// # Safety
+/// It may do it there until it has ended.
+unsafe fn submit(
+    context: usize,
+    operation: u16,
+    fd: Fd,
+    offset: u64,
+    (address, bytes): (usize, usize),
+) -> Result<(), Errno> {
+    let request = Request {
+        data: bytes as u64,
+        operation,
+        fd: fd.0 as u32,
+        buffer: address as u64,
+        bytes: bytes as u64,
+        offset: offset as i64,
+        ..Request::default()
+    };
+    let requests = [&raw const request];
+    // SAFETY: the kernel copies the request; the caller's promise.
+    unsafe { checked(nr::__NR_io_submit, [context, 1, requests.as_ptr() as usize]) }.map(|_| ())
+}
+
+/// How the only transfer ended; `EAGAIN` if it has not and is not waited for.
 fn outcome(context: usize, waits: bool) -> Result<(), Errno> {
     let mut event = Event::default();
     let place = (&raw mut event) as usize;
@@ -202,11 +231,12 @@ mod tests {
         let file = std::fs::OpenOptions::new();
         let file = file.clone().read(true).write(true).create_new(true).open(&path).expect("file");
         std::fs::remove_file(&path).expect("unlinked");
-        let writes = Writes::new();
+        let (writes, reads) = (Transfers::new(), Transfers::new());
+        let fd = Fd(file.as_raw_fd());
         for number in 1..=3u8 {
             let data = vec![number; 8192];
             // SAFETY: settled before the data are dropped.
-            let goes_on = unsafe { writes.begin(Fd(file.as_raw_fd()), 4096, &data) };
+            let goes_on = unsafe { writes.begin_write(fd, 4096, &data) };
             if goes_on.expect("written") {
                 while !writes.has_ended() {
                     std::thread::yield_now();
@@ -214,20 +244,29 @@ mod tests {
                 writes.settle().expect("written");
             }
             let mut there = vec![0; 8192];
-            Fd(file.as_raw_fd()).read_exact_at(4096, &mut there).expect("read");
+            // SAFETY: settled before the buffer is used.
+            unsafe { reads.begin_read(fd, 4096, &mut there) }.expect("begun");
+            while !reads.has_ended() {
+                std::thread::yield_now();
+            }
+            reads.settle().expect("read");
             assert_eq!(there, data);
         }
+        let mut beyond = vec![0; 8192];
+        // SAFETY: as above.
+        unsafe { reads.begin_read(fd, 8192, &mut beyond) }.expect("begun");
+        assert_eq!(reads.settle(), Err(Errno(5)), "the file ends before");
     }
 
     #[test]
     fn what_cannot_be_written_is_told() {
-        let writes = Writes::new();
+        let writes = Transfers::new();
         // SAFETY: nothing is written.
-        let begun = unsafe { writes.begin(Fd(-1), 0, &[0; 4096]) };
+        let begun = unsafe { writes.begin_write(Fd(-1), 0, &[0; 4096]) };
         assert_eq!(begun, Err(Errno(9)));
         let null = std::fs::File::open("/dev/null").expect("null");
         // SAFETY: as above.
-        let begun = unsafe { writes.begin(Fd(null.as_raw_fd()), 0, &[0; 4096]) };
+        let begun = unsafe { writes.begin_write(Fd(null.as_raw_fd()), 0, &[0; 4096]) };
         assert_eq!(begun, Err(Errno(9)), "opened for reading alone");
     }
 }
