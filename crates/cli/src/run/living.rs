@@ -5,6 +5,7 @@
 //! Any other thread has what the process has, and `/proc` knows it by its own id. Sources: proc(5), pthread_exit(3).
 
 use std::fs::{read_dir, read_to_string};
+use std::io;
 
 use libc::pid_t;
 
@@ -13,9 +14,17 @@ pub(crate) fn living_thread(pid: pid_t) -> pid_t {
     if !is_ending(pid, pid) {
         return pid;
     }
-    let threads = read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let mut ids = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
-    ids.find(|tid| !is_ending(pid, *tid)).unwrap_or(pid)
+    let threads = threads_of(pid).unwrap_or_default();
+    threads.into_iter().find(|tid| !is_ending(pid, *tid)).unwrap_or(pid)
+}
+
+/// The ids of a process's threads, also of those that have ended and are still there.
+///
+/// # Errors
+/// It is gone, or `/proc` does not tell.
+pub(crate) fn threads_of(pid: pid_t) -> io::Result<Vec<pid_t>> {
+    let folder = read_dir(format!("/proc/{pid}/task"))?;
+    Ok(folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// A file of a process in `/proc`, as a living thread has it.

@@ -21,7 +21,7 @@ use zpager_sys::process::{self, field};
 
 use super::ptrace::{self, Report};
 use super::thread::{Common, StoppedThread, Trouble};
-use crate::run::living::{is_ending, state_of};
+use crate::run::living::{self, is_ending, state_of};
 
 /// How long to wait before asking which threads sleep where they cannot be stopped, and then how
 /// long one of them may sleep on.
@@ -291,10 +291,8 @@ fn is_traced_here(tid: pid_t) -> bool {
 
 /// The ids of a process's threads.
 pub(super) fn threads_of(pid: pid_t) -> Result<Vec<pid_t>, Trouble> {
-    let folder = match std::fs::read_dir(format!("/proc/{pid}/task")) {
-        Ok(folder) => folder,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Trouble::Gone),
-        Err(error) => return Err(Trouble::System(error)),
-    };
-    Ok(folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    living::threads_of(pid).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Trouble::Gone,
+        _ => Trouble::System(error),
+    })
 }

@@ -10,8 +10,7 @@
 
 use libc::pid_t;
 
-use super::hold::threads_of;
-use crate::run::living::stat_of;
+use crate::run::living::{stat_of, threads_of};
 
 /// What the mapping of a virtual processor's state is called, up to its number.
 const PROCESSOR: &str = "anon_inode:kvm-vcpu";

@@ -7,13 +7,14 @@
 //! become less ([`super::follow`]).
 
 use std::collections::BTreeMap;
-use std::fs::read_to_string;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use libc::pid_t;
 use zpager_sys::process::exists;
 use zpager_wire::{ASKED, Control, GIVE_BACK, ProcessSlot, Tables, UNASKED};
+
+use crate::run::living::{state_of, threads_of};
 
 /// How often to look while several processes share the budget.
 const SHARED_INTERVAL: Duration = Duration::from_millis(25);
@@ -113,9 +114,7 @@ pub(crate) fn is_gone(pid: pid_t) -> bool {
     if !exists(pid) {
         return true;
     }
-    let Ok(stat) = read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let zombie = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
-    zombie && std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|all| all.count() <= 1)
+    matches!(state_of(pid, pid), Some('Z' | 'X')) && threads_of(pid).is_ok_and(|all| all.len() <= 1)
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use libc::{c_int, pid_t, siginfo_t, sigset_t};
 
+use crate::run::living::state_of;
+
 /// Signals that a fault raises: blocking them would turn a fault of zpager's own into a silent end.
 const FAULTS: [c_int; 7] = [
     libc::SIGSEGV,
@@ -112,8 +114,7 @@ pub(crate) fn pass_on(info: &siginfo_t, pid: pid_t) {
 
 /// Whether a process is stopped by job control (proc(5), the state in `/proc/PID/stat`).
 fn is_stopped(pid: pid_t) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    state_of(pid, pid) == Some('T')
 }
 
 /// Stops this process, so that a shell sees the whole job stopped; returns once it is continued.

@@ -14,7 +14,7 @@ use libc::pid_t;
 use zpager_sys::process::value_bytes;
 
 use crate::run::enter::share_memory;
-use crate::run::living::{living_thread, proc_file};
+use crate::run::living::{living_thread, stat_of};
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
@@ -176,15 +176,18 @@ fn scan_parents() -> BTreeMap<pid_t, pid_t> {
 }
 
 fn parent_of(pid: pid_t) -> Option<pid_t> {
-    let stat = read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    stat_of(pid, pid)?.split(' ').nth(1)?.parse().ok()
 }
 
 /// Anonymous bytes of one process, as far as it can be seen.
 pub(super) fn anonymous_bytes_of(pid: pid_t) -> u64 {
-    let of = |thread| of_statm(&read_to_string(format!("/proc/{thread}/statm")).ok()?);
-    // What has no memory has ended, or only its first thread has.
-    of(pid).or_else(|| of(living_thread(pid))).unwrap_or(0)
+    ask(pid, "statm", of_statm).unwrap_or(0)
+}
+
+/// What a file of a process says. What says nothing of memory has ended, or only its first thread has.
+fn ask(pid: pid_t, file: &str, read: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    let of = |thread: pid_t| read(&read_to_string(format!("/proc/{thread}/{file}")).ok()?);
+    of(pid).or_else(|| of(living_thread(pid)))
 }
 
 /// Resident less shared pages: what is neither file nor shared memory. `None` where there is no memory at all.
@@ -203,7 +206,7 @@ fn proportional_bytes_of(pid: pid_t) -> u64 {
 
 /// The bytes that a file of a process says after `key`.
 fn of_proc(pid: pid_t, file: &str, key: &str) -> Option<u64> {
-    read_to_string(proc_file(pid, file)).ok().and_then(|text| value_bytes(&text, key))
+    ask(pid, file, |text| value_bytes(text, key))
 }
 
 #[cfg(test)]
