@@ -57,6 +57,7 @@ impl Process {
         address: usize,
         is_write: bool,
     ) -> Begun {
+        self.engine.cache.prefetch((address / PAGE_BYTES) as u64);
         let is_beside_others = self.threads.faults_beside_others(thread.number());
         if !is_beside_others || self.recorder.is_some() || !self.keeps_buffers() {
             return Begun::Fault(Fault::Served(self.serve(thread, address, is_write)));

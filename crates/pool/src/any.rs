@@ -73,6 +73,11 @@ impl<S: Space> Pool for AnyPool<S> {
     }
 
     #[inline]
+    fn prefetch(&self, handle: Handle, len: usize) {
+        each!(self, pool => pool.prefetch(handle, len));
+    }
+
+    #[inline]
     fn remove(&mut self, handle: Handle, len: usize) {
         each!(self, pool => pool.remove(handle, len));
     }

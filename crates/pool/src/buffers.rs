@@ -260,6 +260,11 @@ impl<S: Space> Pool for Buffers<S> {
         self.objects.read(handle.offset_bytes(), len)
     }
 
+    #[inline]
+    fn prefetch(&self, handle: Handle, len: usize) {
+        self.objects.prefetch(handle.offset_bytes(), len);
+    }
+
     fn remove(&mut self, handle: Handle, len: usize) {
         let (frame, grains) = (handle.offset_bytes() / PAGE_BYTES, len.div_ceil(GRAIN_BYTES));
         let before = self.buffer(frame);

@@ -12,6 +12,7 @@ mod cells;
 mod lists;
 mod objects;
 mod pool;
+mod prefetch;
 mod size_classes;
 mod space;
 #[cfg(test)]

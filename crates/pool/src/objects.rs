@@ -2,6 +2,7 @@
 //!
 //! Invariant: `held_bytes` is the RAM of the pages that were held and not released since.
 
+use crate::prefetch::prefetch;
 use crate::{Handle, OBJECT_BYTES_MAX, Space, SpaceSource};
 
 /// Bytes of a page.
@@ -82,6 +83,11 @@ impl<S: Space> Objects<S> {
         // SAFETY: the stretch lies in the space, which is initialised and belongs to self alone;
         // the shared borrow of self excludes a writer.
         unsafe { core::slice::from_raw_parts(address, len) }
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, offset_bytes: usize, len: usize) {
+        prefetch(self.space.base().wrapping_add(offset_bytes), len);
     }
 
     #[inline]

@@ -79,6 +79,10 @@ pub trait Pool {
         gathered: &'a mut [u8; OBJECT_BYTES_MAX],
     ) -> &'a [u8];
 
+    /// Asks the processor for what [`read`](Pool::read) and [`remove`](Pool::remove) of the object read, so that it
+    /// comes while something else is done. Worth nothing in pools that would have to read something to know what.
+    fn prefetch(&self, _handle: Handle, _len: usize) {}
+
     /// Forgets the object. RAM that holds nothing more goes back to the space.
     fn remove(&mut self, handle: Handle, len: usize);
 

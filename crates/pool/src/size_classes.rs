@@ -324,6 +324,12 @@ impl<S: Space> Pool for SizeClasses<S> {
     }
 
     #[inline]
+    fn prefetch(&self, handle: Handle, len: usize) {
+        self.slabs.prefetch(handle.offset_bytes() / PAGE_BYTES);
+        self.objects.prefetch(handle.offset_bytes(), len);
+    }
+
+    #[inline]
     fn remove(&mut self, handle: Handle, len: usize) {
         let class_index = class_of(len);
         self.count_out(class_index);

@@ -201,6 +201,7 @@ impl Model {
     fn check(&self) {
         let mut gathered = [0; OBJECT_BYTES_MAX];
         for (handle, bytes) in self.map.values() {
+            self.pool.prefetch(*handle, bytes.len());
             assert_eq!(self.pool.read(*handle, bytes.len(), &mut gathered), &bytes[..]);
         }
         let payload_bytes: usize = self.map.values().map(|(_, bytes)| bytes.len()).sum();

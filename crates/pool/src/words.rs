@@ -1,5 +1,6 @@
 //! A table of 64-bit words in a [`Space`], for a pool's own descriptions.
 
+use crate::prefetch::prefetch;
 use crate::{Space, SpaceSource};
 
 /// Words that are zero until set and cost RAM only where they were set.
@@ -33,6 +34,11 @@ impl<S: Space> Words<S> {
     #[inline]
     pub(crate) fn get(&self, index: usize) -> u64 {
         self.all()[index]
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, index: usize) {
+        prefetch(self.space.base().cast::<u64>().wrapping_add(index).cast(), size_of::<u64>());
     }
 
     #[inline]

@@ -35,6 +35,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         while reads.pages < pages.len() {
             let at = reads.pages;
             let number = first + at as u64;
+            if at + 1 < pages.len() {
+                self.prefetch(number + 1);
+            }
             match self.index.get(number).state() {
                 State::Absent | State::Resident { .. } | State::Clean { .. } => break,
                 State::SameFilled { fill } => {
@@ -61,6 +64,15 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             reads.pages += 1;
         }
         Ok(reads)
+    }
+
+    /// Asks the processor for what the page will be decoded from, where that lies in the pool. Memory that has not been
+    /// used for long takes 0.4 us to come, half of what decoding takes else.
+    #[inline]
+    pub fn prefetch(&self, number: PageNumber) {
+        if let State::Compressed { handle, len, .. } = self.index.get(number).state() {
+            self.pool.prefetch(handle, len);
+        }
     }
 
     pub(super) fn lose(&mut self, number: PageNumber) -> Lost {

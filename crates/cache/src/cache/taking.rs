@@ -30,7 +30,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// then; their entries are the caller's to replace.
     pub fn take(&mut self, first: PageNumber, coded: &mut [[u8; PAGE_BYTES]], seen: &mut [Seen]) {
         debug_assert_eq!(self.takeable(first, seen.len()), seen.len());
+        let end = first + seen.len() as u64;
         for ((number, bytes), seen) in (first..).zip(coded).zip(seen) {
+            if number + 1 < end {
+                self.prefetch(number + 1);
+            }
             // The store is not read, so nothing can be lost.
             *seen = self.look(number, bytes, &mut Reads::default()).unwrap_or(Seen::Absent);
             self.forget(number);

@@ -108,6 +108,13 @@ impl<S: Space> Slabs<S> {
         pages.saturating_sub(self.touched_pages(slab))
     }
 
+    /// Asks for the descriptions of the slab that a page is of: a slab lies within eight aligned pages, whose words are
+    /// one line.
+    #[inline]
+    pub(super) fn prefetch(&self, page: usize) {
+        self.words.prefetch(page);
+    }
+
     /// Takes the lowest free slot.
     #[inline]
     pub(super) fn take_slot(&mut self, slab: usize, class: &Class) -> Taken {
