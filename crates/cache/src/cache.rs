@@ -533,9 +533,14 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         if !is_due || self.store.is_none() {
             return false;
         }
-        match self.push(bytes) {
+        let dense = self.recode_raw(bytes);
+        let (codec, leaving) = dense.unwrap_or((CodecId::Copy, bytes));
+        match self.push(leaving) {
             Ok(place) => {
-                self.enter_spilled(number, CodecId::Copy, place);
+                if dense.is_some() {
+                    self.writer.count_recompressed(bytes.len() - leaving.len());
+                }
+                self.enter_spilled(number, codec, place);
                 true
             }
             Err(error) => {

@@ -15,6 +15,7 @@ extern crate std;
 mod copy;
 mod cpu;
 mod deflate;
+mod delta;
 mod lanes;
 #[cfg(test)]
 mod levels_agree;

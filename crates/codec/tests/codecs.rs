@@ -59,7 +59,32 @@ fn pages() -> Vec<(&'static str, Box<Page>)> {
         ("random halves", page_of_words(|i| if i < 256 { any() } else { 0 })),
         ("random low bytes", page_of_words(|_| any() & 0xff)),
         ("text", page_of_text()),
+        ("pixels", page_of_pixels()),
     ]
+}
+
+/// Three colours that change slowly, and a little noise.
+fn page_of_pixels() -> Box<Page> {
+    let mut page = Box::new(Page::ZERO);
+    let mut random = Random::with_seed(3);
+    for (at, byte) in page.0.iter_mut().enumerate() {
+        let colour = at / 3 * (at % 3 + 1) / 5 + at % 3 * 80;
+        *byte = (colour + random.usize(..9)) as u8;
+    }
+    page
+}
+
+#[test]
+fn zstd_shrinks_pictures_in_which_nothing_repeats() {
+    let page = page_of_pixels();
+    let length = |id| {
+        let mut out = vec![0; 2 * PAGE_BYTES];
+        compress(id, &page, &mut out, Scratch::new(id).get()).expect("room for any page")
+    };
+    assert!(length(CodecId::Lz4) > PAGE_BYTES * 9 / 10);
+    for id in [CodecId::Zstd, CodecId::Zstd3, CodecId::Zstd6, CodecId::ZstdDictionary] {
+        assert!(length(id) < PAGE_BYTES * 5 / 8, "{} leaves {}", id.name(), length(id));
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub use parameters::{
     AUTO, Key, Kind, OutOfRange, PARAMETERS, PARAMETERS_COUNT, Parameter, Settings,
 };
 pub use promotion::Promotion;
-pub use recompression::{Coded, Fetched, Recompression, StoreCodec};
+pub use recompression::{Coded, Fetched, PageKind, Recompression, StoreCodec};
 pub use replacement::{Replacement, ResidentsRule};
 pub use sample::{SLOTS, Sample, Sampler};
 pub use seeks::Seeks;

@@ -9,6 +9,9 @@
 //! that it is known what it would cost and save. A store that is nearly full is spared bytes whatever
 //! the time.
 //!
+//! Pages that the pool's codec does not shrink are judged for themselves: pictures and sound become
+//! shorter, and what is packed already does not. Of the store's time each kind has its part by bytes.
+//!
 //! Source: two tiers of which the one behind takes a denser codec: recompression in Linux's zram
 //! (Documentation/admin-guide/blockdev/zram.rst). There the user decides when.
 //!
@@ -150,6 +153,31 @@ impl Fetched {
     }
 }
 
+/// What a page is that leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageKind {
+    /// What the pool's codec made of it.
+    Coded,
+    /// As it is: that codec did not shrink it.
+    Raw,
+}
+
+/// Pages that left, their bytes in the pool, and those of them that were written.
+#[derive(Debug, Clone, Copy, Default)]
+struct Left {
+    pages: u64,
+    bytes: u64,
+    written_bytes: u64,
+}
+
+impl Left {
+    fn halve(&mut self) {
+        self.pages /= 2;
+        self.bytes /= 2;
+        self.written_bytes /= 2;
+    }
+}
+
 /// What became of pages that were tried.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tried {
@@ -200,10 +228,6 @@ impl Tried {
 struct Traffic {
     /// Time passed.
     ticks: u64,
-    /// Pages that left, their bytes in the pool, and those of them that were written.
-    left_pages: u64,
-    left_bytes: u64,
-    written_bytes: u64,
     came_pages: u64,
     /// Writes, and how long they were waited for.
     writes: u64,
@@ -214,15 +238,8 @@ struct Traffic {
 
 impl Traffic {
     fn halve(&mut self) {
-        let counts = [
-            &mut self.ticks,
-            &mut self.left_pages,
-            &mut self.left_bytes,
-            &mut self.written_bytes,
-            &mut self.came_pages,
-            &mut self.writes,
-            &mut self.write_ticks,
-        ];
+        let counts =
+            [&mut self.ticks, &mut self.came_pages, &mut self.writes, &mut self.write_ticks];
         counts.into_iter().for_each(|count| *count /= 2);
         self.short_reads.halve();
         self.long_reads.halve();
@@ -255,11 +272,32 @@ impl Traffic {
         let more_ticks = long.0.saturating_sub(short.0);
         part_1024(more_ticks, long.1.saturating_sub(short.1)).unwrap_or(0)
     }
+}
 
-    /// What it would take if no page were compressed once more.
-    fn plain_ticks(&self) -> u64 {
-        let dense_1024 = part_1024(self.written_bytes, self.left_bytes).unwrap_or(1024);
-        part_1024(self.elastic_ticks(), dense_1024.max(1)).unwrap_or(0)
+/// Pages of one kind.
+#[derive(Debug, Clone, Copy, Default)]
+struct OfKind {
+    /// What is older than a term counts half, and so on.
+    left: Left,
+    tried: Tried,
+    is_on: bool,
+    /// It would by far not pay.
+    is_far: bool,
+    /// Pages that left in this term.
+    pages: u32,
+}
+
+impl OfKind {
+    /// Decides for the next term, with what these pages took of the store's time, if none of them had been compressed
+    /// once more, and how many came back.
+    fn decide(&mut self, plain_ticks: u64, came_pages: u64, is_scarce: bool) {
+        let saved_1024 = self.tried.saved_1024();
+        let gain = times_1024(plain_ticks, saved_1024);
+        let cost = self.tried.cost_ticks(self.left.pages, came_pages).unwrap_or(u64::MAX);
+        let margin = if self.is_on { 0 } else { cost / MARGIN_PART };
+        let spares = saved_1024 * SPARED_PART >= 1024;
+        self.is_on = spares && (is_scarce || gain > cost.saturating_add(margin));
+        self.is_far = !spares || gain < cost / FAR_PART;
     }
 }
 
@@ -267,10 +305,8 @@ impl Traffic {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recompression {
     traffic: Traffic,
-    tried: Tried,
-    is_on: bool,
-    /// It would by far not pay.
-    is_far: bool,
+    /// By [`PageKind`].
+    kinds: [OfKind; 2],
     /// Pages that left in this term, and terms.
     pages: u32,
     terms: u32,
@@ -280,26 +316,29 @@ pub struct Recompression {
 
 impl Recompression {
     /// Whether a page that leaves now, and takes `bytes` in the pool, is tried.
-    pub fn leaves(&mut self, bytes: usize) -> bool {
-        self.traffic.left_pages += 1;
-        self.traffic.left_bytes += bytes as u64;
-        self.traffic.written_bytes += bytes as u64;
+    pub fn leaves(&mut self, kind: PageKind, bytes: usize) -> bool {
+        let of_kind = &mut self.kinds[kind as usize];
+        of_kind.left.pages += 1;
+        of_kind.left.bytes += bytes as u64;
+        of_kind.left.written_bytes += bytes as u64;
+        of_kind.pages += 1;
         self.pages += 1;
-        let is_sample = self.pages <= TRIED_PAGES;
-        self.is_on || is_sample && (!self.is_far || self.terms.is_multiple_of(FAR_TERMS))
+        let is_sample = of_kind.pages <= TRIED_PAGES;
+        of_kind.is_on || is_sample && (!of_kind.is_far || self.terms.is_multiple_of(FAR_TERMS))
     }
 
     /// Notes that it was, of `before` bytes became `after`, no more, in so many ticks.
-    pub fn tried(&mut self, before: usize, after: usize, ticks: u64) {
-        let tried = &mut self.tried;
+    pub fn tried(&mut self, kind: PageKind, before: usize, after: usize, ticks: u64) {
+        let of_kind = &mut self.kinds[kind as usize];
+        let tried = &mut of_kind.tried;
         tried.pages += 1;
         tried.won_pages += u64::from(after < before);
         tried.before_bytes += before as u64;
         tried.after_bytes += after as u64;
-        self.traffic.written_bytes -= (before - after) as u64;
+        of_kind.left.written_bytes -= (before - after) as u64;
         // The first of a term finds the codec's tables and code out of the processor's caches, as
         // they would not be if all pages were tried.
-        if self.pages > 1 || self.is_on {
+        if of_kind.pages > 1 || of_kind.is_on {
             tried.timed.add(Coded { pages: 1, ticks });
         }
     }
@@ -318,8 +357,10 @@ impl Recompression {
         let reads = if is_long { &mut traffic.long_reads } else { &mut traffic.short_reads };
         reads.add(fetched);
         traffic.came_pages += plain.pages + dense.pages;
-        self.tried.plain.add(plain);
-        self.tried.dense.add(dense);
+        for of_kind in &mut self.kinds {
+            of_kind.tried.plain.add(plain);
+            of_kind.tried.dense.add(dense);
+        }
     }
 
     /// Whether enough pages have left for a decision.
@@ -329,17 +370,20 @@ impl Recompression {
 
     /// Decides for the next term. `is_scarce` says that the store is nearly full.
     pub fn decide(&mut self, now_ticks: u64, is_scarce: bool) {
-        let (traffic, tried) = (&mut self.traffic, &mut self.tried);
+        let traffic = &mut self.traffic;
         traffic.ticks += now_ticks.saturating_sub(self.began_ticks);
-        let saved_1024 = tried.saved_1024();
-        let gain = times_1024(traffic.plain_ticks(), saved_1024);
-        let cost = tried.cost_ticks(traffic.left_pages, traffic.came_pages).unwrap_or(u64::MAX);
-        let margin = if self.is_on { 0 } else { cost / MARGIN_PART };
-        let spares = saved_1024 * SPARED_PART >= 1024;
-        self.is_on = spares && (is_scarce || gain > cost.saturating_add(margin));
-        self.is_far = !spares || gain < cost / FAR_PART;
+        let elastic_ticks = traffic.elastic_ticks();
+        let sum = |of: fn(&Left) -> u64| self.kinds.iter().map(|kind| of(&kind.left)).sum::<u64>();
+        let (pages, written_bytes) = (sum(|left| left.pages), sum(|left| left.written_bytes));
+        for kind in &mut self.kinds {
+            let part = |part, whole| part_1024(part, whole).unwrap_or(0);
+            let plain_ticks = times_1024(elastic_ticks, part(kind.left.bytes, written_bytes));
+            let came_pages = times_1024(traffic.came_pages, part(kind.left.pages, pages));
+            kind.decide(plain_ticks, came_pages, is_scarce);
+            kind.left.halve();
+            kind.tried.age();
+        }
         traffic.halve();
-        tried.age();
         self.begin(now_ticks);
     }
 
@@ -347,6 +391,7 @@ impl Recompression {
     pub fn begin(&mut self, now_ticks: u64) {
         self.began_ticks = now_ticks;
         self.pages = 0;
+        self.kinds.iter_mut().for_each(|kind| kind.pages = 0);
         self.terms = self.terms.wrapping_add(1);
     }
 }
@@ -358,6 +403,7 @@ mod tests {
     /// A store and a program, in ns: what is waited for.
     #[derive(Clone, Copy)]
     struct Setting {
+        kind: PageKind,
         /// Each read or write, and each byte of it.
         order_ns: u64,
         byte_ps: u64,
@@ -379,6 +425,7 @@ mod tests {
 
     /// An NVMe disk, and a heap.
     const FAST: Setting = Setting {
+        kind: PageKind::Coded,
         order_ns: 80_000,
         byte_ps: 500,
         work_ns: 5000,
@@ -397,10 +444,10 @@ mod tests {
                 rule.decide(now, scarce);
             }
             now += setting.work_ns;
-            let tries = rule.leaves(setting.page_bytes as usize);
+            let tries = rule.leaves(setting.kind, setting.page_bytes as usize);
             let mut bytes = setting.page_bytes;
             if tries {
-                rule.tried(bytes as usize, setting.dense_bytes as usize, TRY_NS);
+                rule.tried(setting.kind, bytes as usize, setting.dense_bytes as usize, TRY_NS);
                 bytes = setting.dense_bytes;
                 (tried, now) = (tried + 1, now + TRY_NS);
             }
@@ -465,6 +512,21 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_is_judged_for_itself() {
+        let slow = Setting { byte_ps: 100_000, ..FAST };
+        let film = Setting { kind: PageKind::Raw, page_bytes: 4096, dense_bytes: 2600, ..slow };
+        let packed = Setting { dense_bytes: 4096, ..film };
+        let rule = &mut Recompression::default();
+        assert!(tried_of_ten_thousand(rule, packed, false) <= 20);
+        assert!(tried_of_ten_thousand(rule, slow, false) >= 9000);
+        assert!(tried_of_ten_thousand(rule, packed, false) <= 20);
+        assert!(tried_of_ten_thousand(rule, film, false) >= 9000);
+        assert!(tried(Setting { byte_ps: FAST.byte_ps, ..film }) <= 20);
+        let rule = &mut Recompression::default();
+        assert!(tried_of_ten_thousand(rule, Setting { byte_ps: 0, ..film }, true) >= 9800);
+    }
+
+    #[test]
     fn a_store_that_is_nearly_full_is_spared_bytes() {
         let rule = &mut Recompression::default();
         assert!(tried_of_ten_thousand(rule, FAST, true) >= 9800);
@@ -485,8 +547,8 @@ mod tests {
         let slow = Setting { byte_ps: 100_000, ..FAST };
         let rule = &mut Recompression::default();
         assert!(tried_of_ten_thousand(rule, slow, false) >= 9800);
-        assert!(rule.leaves(1600));
-        rule.tried(1600, 1000, 60_000_000_000);
+        assert!(rule.leaves(PageKind::Coded, 1600));
+        rule.tried(PageKind::Coded, 1600, 1000, 60_000_000_000);
         assert!(tried_of_ten_thousand(rule, slow, false) >= 9800);
     }
 

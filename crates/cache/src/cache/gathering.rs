@@ -82,8 +82,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     ) -> Result<bool, SpillError> {
         let is_plain = self.rules.layout == StoreLayout::Plain && codec != CodecId::Copy;
         let bytes = if is_plain { PAGE_BYTES } else { len };
-        let began = self.recoder().and_then(|recoder| recoder.begin(codec, bytes));
-        let is_expanded = is_plain || began.is_some();
+        let attempt = self.recoder().and_then(|recoder| recoder.begin(codec, bytes));
+        let is_expanded = is_plain || attempt.is_some();
         let scratch = if is_expanded { self.scratch_of(codec) } else { &mut [] };
         // SAFETY: the buffers are this cache's alone.
         let [plain, pieces] = unsafe { outputs(&self.output) };
@@ -93,8 +93,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let (codec, data) =
             if is_plain && is_expanded { (CodecId::Copy, &plain.0[..]) } else { (codec, data) };
         let recoder = self.recoder.as_mut().filter(|_| is_expanded);
-        let dense = recoder.zip(began).and_then(|(recoder, began)| {
-            let dense = recoder.recode::<C>(began, data.len(), plain)?;
+        let dense = recoder.zip(attempt).and_then(|(recoder, attempt)| {
+            let dense = recoder.recode::<C>(attempt, data.len(), plain)?;
             Some((recoder.codec, dense))
         });
         let saved_bytes = dense.map(|(_, dense)| data.len() - dense.len());

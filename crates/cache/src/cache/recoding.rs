@@ -3,9 +3,9 @@
 //!
 //! Source: [`zpager_policy::Recompression`], which decides where the user has not.
 //!
-//! A page that the pool's codec did not make shorter stays as it is. One whose denser form is shorter
-//! by an eighth leaves in that, and its entry names the codec, which it keeps wherever it goes from
-//! there: back into a program, as a clean copy, to another cluster, back to the pool of a full store.
+//! A page whose denser form is shorter by an eighth leaves in that, and its entry names the codec, which it
+//! keeps wherever it goes from there: back into a program, as a clean copy, to another cluster, back to the
+//! pool of a full store. So may one that the pool's codec did not make shorter.
 //!
 //! Invariants: the denser codec has a scratch of its own, as codecs that keep their state there make
 //! it anew after each other's use. Until a page is tried or read that scratch takes no RAM.
@@ -14,11 +14,11 @@
 //! only if the user says so.
 
 use zpager_codec::{CodecId, Corrupt, PAGE_BYTES, Page, scratch_bytes};
-use zpager_policy::{Coded, Fetched, Recompression, StoreCodec};
+use zpager_policy::{Coded, Fetched, PageKind, Recompression, StoreCodec};
 use zpager_pool::{Space, SpaceSource};
 use zpager_store::{BLOCK_BYTES, Blocks, CLUSTER_BYTES};
 
-use super::{Cache, SpillError, bytes_mut};
+use super::{Cache, SpillError, bytes_mut, outputs};
 use crate::coder::Coder;
 
 /// By itself it is done where the scratch takes at most this part of the pool's bound.
@@ -41,6 +41,13 @@ pub(super) struct Recoder<S> {
     pub(super) ticks: fn() -> u64,
     /// Whether the space holds RAM.
     is_held: bool,
+}
+
+/// A page that is tried.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt {
+    kind: PageKind,
+    began_ticks: u64,
 }
 
 /// What decodes a run of pages that come from the store.
@@ -116,21 +123,20 @@ impl<S: Space> Recoder<S> {
         }
     }
 
-    /// Whether a page that leaves, of which `codec` has made so many bytes, is tried: the time at
-    /// which that begins.
-    pub(super) fn begin(&mut self, codec: CodecId, bytes: usize) -> Option<u64> {
-        let is_other = codec != CodecId::Copy && codec != self.codec;
-        match &mut self.rule {
-            _ if !self.recodes || !is_other => None,
-            None => Some(0),
-            Some(rule) => rule.leaves(bytes).then(self.ticks),
+    /// Whether a page that leaves, of which `codec` has made so many bytes, is tried.
+    pub(super) fn begin(&mut self, codec: CodecId, bytes: usize) -> Option<Attempt> {
+        if !self.recodes || codec == self.codec {
+            return None;
         }
+        let kind = if codec == CodecId::Copy { PageKind::Raw } else { PageKind::Coded };
+        let is_tried = self.rule.as_mut().is_none_or(|rule| rule.leaves(kind, bytes));
+        is_tried.then(|| Attempt { kind, began_ticks: self.now().unwrap_or(0) })
     }
 
     /// What the codec makes of `page`, which would leave in so many bytes else, if that is shorter.
     pub(super) fn recode<C: Coder>(
         &mut self,
-        began: u64,
+        attempt: Attempt,
         bytes: usize,
         page: &Page,
     ) -> Option<&'static [u8]> {
@@ -138,8 +144,8 @@ impl<S: Space> Recoder<S> {
         let output = &mut output[..bytes - bytes.div_ceil(GAIN_PART)];
         let len = C::recompress(self.codec, page, output, scratch);
         if let Some(rule) = &mut self.rule {
-            let ticks = (self.ticks)().saturating_sub(began);
-            rule.tried(bytes, len.unwrap_or(bytes), ticks);
+            let ticks = (self.ticks)().saturating_sub(attempt.began_ticks);
+            rule.tried(attempt.kind, bytes, len.unwrap_or(bytes), ticks);
         }
         len.map(|len| &output[..len])
     }
@@ -213,6 +219,17 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let bytes = (store.clusters.total_clusters() * CLUSTER_BYTES) as u64;
         let is_scarce = self.writer.end_bytes() > bytes - bytes / SCARCE_PART;
         rule.decide((recoder.ticks)(), is_scarce);
+    }
+
+    /// The denser form of a page that leaves as it is, if it has one and is tried.
+    pub(super) fn recode_raw(&mut self, bytes: &[u8]) -> Option<(CodecId, &'static [u8])> {
+        self.decide_recompression();
+        let attempt = self.recoder()?.begin(CodecId::Copy, bytes.len())?;
+        // SAFETY: the buffers are this cache's alone, and the page lies elsewhere.
+        let [plain, _] = unsafe { outputs(&self.output) };
+        C::expand(CodecId::Copy, bytes, plain, &mut []).ok()?;
+        let recoder = self.recoder.as_mut()?;
+        Some((recoder.codec, recoder.recode::<C>(attempt, bytes.len(), plain)?))
     }
 
     /// What compresses pages once more that leave for the store now.

@@ -311,7 +311,11 @@ impl Content {
             1 => page.words_mut().fill(random() % 5),
             // One word differs: some ten bytes.
             2 => page.words_mut()[self.seed as usize % 512] = random(),
-            3 | 4 => page.words_mut().iter_mut().for_each(|word| *word = random()),
+            3 => page.words_mut().iter_mut().for_each(|word| *word = random()),
+            // A picture: few codecs shrink it.
+            4 => page.0.iter_mut().enumerate().for_each(|(at, byte)| {
+                *byte = ((at / 3 * (at % 3 + 1) / 5) as u64 + random() % 9) as u8;
+            }),
             // Pointers to near places and small numbers, as in a heap.
             5 | 6 => page.words_mut().iter_mut().for_each(|word| {
                 let drawn = random();
@@ -516,7 +520,11 @@ impl<'m> Process<'m> {
                 let is_raw = |codec, len| (codec, len) == (CodecId::Copy, 4096);
                 assert!(match state(self) {
                     State::Compressed { codec, len, .. } => is_raw(codec, len),
-                    State::Spilled { codec, place } => is_raw(codec, place.len()),
+                    State::Spilled { codec, place } => {
+                        let dense = self.store_codec.codec();
+                        let is_dense = Some(codec) == dense && place.len() <= 4096 - 4096 / 8;
+                        is_raw(codec, place.len()) || is_dense
+                    }
                     _ => false,
                 });
             }
