@@ -103,6 +103,7 @@ hazards! {
     kills "kills" 20;
     heirs "heirs" 20;
     borrowers "borrowers" 24 in Disk;
+    lending "lending" 20;
     // Five processes have all of it, each compressed for itself once it was read: 36 MiB with what
     // is theirs besides, which without a store would all be RAM.
     forks "forks" 24 in Disk;

@@ -16,7 +16,7 @@
 //! - from [`leave`] on nothing changes in the context at `rbx`, and at [`LAST_AT`] the registers are what they were but
 //!   for those that `iretq` takes from the stack.
 //!
-//! Not where another process may have this memory: a signal that ends one of them would do so in the midst of a
+//! Not while another process may have this memory: a signal that ends one of them would do so in the midst of a
 //! fault, of which nobody knows how far it came.
 
 use core::arch::naked_asm;

@@ -149,11 +149,28 @@ impl Process {
             Clone { number, arguments: context.registers.arguments() }
         };
         let lends = (wanted.flags & CLONE_THREAD == 0).then_some(self.slot);
-        if lends.is_some() && !IS_SHARED.swap(true, Relaxed) {
-            // From now on who serves a fault is not to be killed in its midst.
-            install(SIGBUS, &self.actions[SIGBUS as usize]).map_err(Errno::as_result)?;
+        if lends.is_some() {
+            self.begin_sharing().map_err(Errno::as_result)?;
         }
         Ok(Spawn { call, frame, child, waits, lends })
+    }
+
+    /// Another process is about to get this memory: from now on who serves a fault is not to be killed in its midst.
+    fn begin_sharing(&mut self) -> Result<(), Errno> {
+        if !IS_SHARED.swap(true, Relaxed) {
+            install(SIGBUS, &self.actions[SIGBUS as usize])?;
+        }
+        self.slot.is_lent.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// One to whom this memory was lent has left it. Where it was the last one, a fault is gone back from without the
+    /// kernel again.
+    fn end_sharing(&mut self) {
+        if self.slot.is_lent.load(Relaxed) == 0 && IS_SHARED.swap(false, Relaxed) {
+            let installed = install(SIGBUS, &self.actions[SIGBUS as usize]);
+            IS_SHARED.store(installed.is_err(), Relaxed);
+        }
     }
 
     /// What the call asks for; its pointers are held.
@@ -332,6 +349,7 @@ impl Process {
         self.is_child = true;
         // Before anything is dropped: what this memory has noted so far is its parent's.
         self.note_references();
+        self.end_sharing();
         self.published = Published::default();
         count(&self.control.counters.managed_processes, 1);
         self.record_forked();
@@ -456,9 +474,6 @@ fn identity_of(child: &Thread) -> Option<Identity> {
 impl Spawn {
     /// Makes the child; gives what the call returns to the parent.
     pub(crate) fn make(self) -> isize {
-        if let Some(slot) = self.lends {
-            slot.is_lent.fetch_add(1, Relaxed);
-        }
         // The id stays "claimed" until the child has said its own.
         // SAFETY: prepared above: a call with CLONE_VM and a frame on the child's own block.
         let result = unsafe { clone_onto_frame(&self.call, self.frame, begin) };
@@ -469,6 +484,7 @@ impl Spawn {
             self.child.release();
             if let Some(slot) = self.lends {
                 slot.is_lent.fetch_sub(1, Relaxed);
+                Process::with(Process::end_sharing);
             }
         } else if self.lends.is_some() {
             // The block is its own until then, whatever has become of it.

@@ -46,7 +46,7 @@ pub(crate) const UNKNOWN: i32 = -1;
 /// Who has the lock on no block: a thread that begins to be managed.
 pub(crate) const STARTER: u32 = 1;
 
-/// Set once another process may have this memory. Threads of one process end together, and their
+/// Set while another process may have this memory. Threads of one process end together, and their
 /// sandbox (seccomp(2)) may know nothing of asking for each other.
 pub(crate) static IS_SHARED: AtomicBool = AtomicBool::new(false);
 
