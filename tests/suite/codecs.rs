@@ -45,6 +45,7 @@ fn pages_that_shrink() {
 #[test]
 fn pages_that_do_not_shrink() {
     with_every_codec("field", &["48", "noise", "1"], 16);
+    with_every_codec("field", &["48", "pixels", "1"], 16);
 }
 
 #[test]

@@ -166,6 +166,18 @@ fn pages_that_were_compressed_once_more_come_back() {
         assert!(store.capacity_gain > plain.store.capacity_gain, "{codec}: {stats:?}");
     }
     let small = small.store_codec("zstd");
+    // What the pool's codec does not shrink is tried, too; noise stays as it is.
+    for setup in [small.clone(), small.clone().encrypted()] {
+        let pixels = compare(&field("64", "pixels", "1"), &setup);
+        expect_spilled(&pixels);
+        let (stats, store) = (&pixels.stats, &pixels.stats.store);
+        assert!(stats.incompressible_pages * 2 > stats.swapped_out_pages, "{stats:?}");
+        assert!(store.recompressed_pages * 4 > stats.spilled_pages * 3, "{stats:?}");
+        let before_bytes = store.page_bytes + store.recompressed_saved_bytes;
+        assert!(store.page_bytes * 5 < before_bytes * 3, "{stats:?}");
+        let noise = compare(&field("64", "noise", "1"), &setup).stats;
+        assert!(noise.store.recompressed_pages * 100 < noise.spilled_pages, "{noise:?}");
+    }
     let clean = compare(&victims::job("clean"), &small);
     assert!(clean.stats.store.clean_drops > clean.stats.swapped_out_pages / 3, "{clean:?}");
     expect_spilled(&compare(&victims::job("inherit"), &small));

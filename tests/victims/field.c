@@ -1,7 +1,8 @@
 /*
  * An area of the given size and kind of contents, filled, then read and
  * written at random: `field SEED MIB KIND ROUNDS`. KIND is `words` (shrinks to
- * about a tenth), `noise` (does not shrink) or `zeros` (same-filled). After
+ * about a tenth), `noise` (does not shrink), `pixels` (only as differences from
+ * pixel to pixel) or `zeros` (same-filled). After
  * the first filling it prints `ready`; with ROUNDS `forever` it goes on until
  * a file `stop` appears in its directory. `field SEED MIB KIND ROUNDS SHARED`
  * fills so many MiB of shared memory besides after that, some each 10 ms.
@@ -12,7 +13,20 @@ static const char *kind;
 static char *area;
 static size_t area_pages;
 
+/* Eight bytes of three colours that change slowly, each in its own way, and a little noise. */
+static uint64_t pixels_at(uint64_t tag, unsigned index) {
+    uint64_t word = 0, noise = mix(tag * PAGE_WORDS + index);
+    for (unsigned byte = 0; byte < 8; byte++) {
+        unsigned at = index * 8 + byte, colour = at % 3;
+        uint64_t value = at / 3 * (colour + 1) / 5 + tag % 97 + (noise >> byte * 8 & 7);
+        word |= (value & 0xff) << byte * 8;
+    }
+    return word;
+}
+
 static uint64_t word_at(uint64_t tag, unsigned index) {
+    if (*kind == 'p')
+        return pixels_at(tag, index);
     if (*kind == 'n')
         return mix(tag * PAGE_WORDS + index);
     return *kind == 'z' ? tag % 2 : page_word(tag, index);

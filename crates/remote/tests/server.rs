@@ -480,6 +480,8 @@ fn nothing_wrong_is_read_from_a_cluster_whose_nodes_come_and_go() {
         for (turn, pause_ms) in [100, 2500, 300].into_iter().enumerate() {
             std::thread::sleep(Duration::from_millis(500));
             move_slots(&nodes, &ids, turn, (turn + 1) % 3);
+            // Before it is stopped it is asked for what it has given away.
+            std::thread::sleep(Duration::from_millis(500));
             nodes[turn].0.signal("STOP");
             std::thread::sleep(Duration::from_millis(pause_ms));
             nodes[turn].0.signal("CONT");
