@@ -146,7 +146,8 @@ impl<V: Variant> Codec for Zstd<V> {
     fn compress(page: &Page, out: &mut [u8], scratch: &mut [u8]) -> Option<usize> {
         let (contexts, rooms) = contexts::<V>(scratch)?;
         let plain = frame(contexts, &page.0, out);
-        if plain.is_some_and(|length| length <= SHORT_BYTES) {
+        // Where less room than that is asked for nobody can tell: then it is not tried either.
+        if plain.unwrap_or(out.len()) <= SHORT_BYTES {
             return plain;
         }
         by_differences(contexts, rooms, page, plain, out).or(plain)
