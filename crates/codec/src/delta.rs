@@ -13,7 +13,7 @@ use crate::{PAGE_BYTES, Page};
 /// The distances that are tried: of numbers of 8 to 64 bits, and of pixels of three of 8, 16 and 32.
 const DISTANCES: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 /// The longest of them.
-const DISTANCE_MAX: usize = 12;
+const DISTANCE_MAX: usize = DISTANCES[DISTANCES.len() - 1];
 /// The sample: so many stretches of so many bytes, each of which begins so far within its part of the page.
 const STRETCHES: usize = 8;
 const STRETCH_BYTES: usize = 64;

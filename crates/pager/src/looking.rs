@@ -7,8 +7,9 @@
 //! takes long. Where others want the processor, what is spent on looking is lacking later, which a read does not show:
 //! a thread that has waited for processors for a quarter of the time for which it ran sleeps.
 //!
-//! Sources: Documentation/virt/kvm/halt-polling.rst; Documentation/scheduler/sched-stats.rst, `/proc/PID/schedstat`; block/blk-mq.c of Linux 4.10, `blk_mq_poll`, which looks for
-//! answers of disks that are asked so.
+//! Sources: Documentation/virt/kvm/halt-polling.rst; Documentation/scheduler/sched-stats.rst,
+//! `/proc/PID/schedstat`; block/blk-mq.c of Linux 4.10, `blk_mq_poll`, which looks for answers of disks that are
+//! asked so.
 //!
 //! Invariants: one reads so at a time, and whoever else comes reads as ever. A read that could not be begun, or
 //! has failed, is made as ever, which tells why.

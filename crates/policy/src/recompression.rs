@@ -307,8 +307,6 @@ pub struct Recompression {
     traffic: Traffic,
     /// By [`PageKind`].
     kinds: [OfKind; 2],
-    /// Pages that left in this term, and terms.
-    pages: u32,
     terms: u32,
     /// When the term began.
     began_ticks: u64,
@@ -322,7 +320,6 @@ impl Recompression {
         of_kind.left.bytes += bytes as u64;
         of_kind.left.written_bytes += bytes as u64;
         of_kind.pages += 1;
-        self.pages += 1;
         let is_sample = of_kind.pages <= TRIED_PAGES;
         of_kind.is_on || is_sample && (!of_kind.is_far || self.terms.is_multiple_of(FAR_TERMS))
     }
@@ -365,7 +362,7 @@ impl Recompression {
 
     /// Whether enough pages have left for a decision.
     pub fn is_due(&self) -> bool {
-        self.pages >= TERM_PAGES
+        self.kinds.iter().map(|kind| kind.pages).sum::<u32>() >= TERM_PAGES
     }
 
     /// Decides for the next term. `is_scarce` says that the store is nearly full.
@@ -390,7 +387,6 @@ impl Recompression {
     /// Begins a term.
     pub fn begin(&mut self, now_ticks: u64) {
         self.began_ticks = now_ticks;
-        self.pages = 0;
         self.kinds.iter_mut().for_each(|kind| kind.pages = 0);
         self.terms = self.terms.wrapping_add(1);
     }

@@ -87,7 +87,7 @@ impl<S: Space> Objects<S> {
 
     #[inline]
     pub(crate) fn prefetch(&self, offset_bytes: usize, len: usize) {
-        prefetch(self.space.base().wrapping_add(offset_bytes), len);
+        prefetch(self.space.base().wrapping_add(offset_bytes), self.space.kept_bytes(len));
     }
 
     #[inline]

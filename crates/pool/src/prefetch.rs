@@ -6,8 +6,9 @@ const LINE_BYTES: usize = 64;
 /// Has the lines of `bytes` bytes from `from` on fetched, which may lie anywhere: nothing is read.
 #[inline]
 pub(crate) fn prefetch(from: *const u8, bytes: usize) {
-    let start = from.wrapping_sub(from as usize % LINE_BYTES);
-    for line in 0..(from as usize % LINE_BYTES + bytes).div_ceil(LINE_BYTES) {
+    let lead_bytes = from as usize % LINE_BYTES;
+    let start = from.wrapping_sub(lead_bytes);
+    for line in 0..(lead_bytes + bytes).div_ceil(LINE_BYTES) {
         fetch(start.wrapping_add(line * LINE_BYTES));
     }
 }
