@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use std::mem::ManuallyDrop;
 
@@ -44,8 +45,8 @@ impl Write for Script<'_> {
 }
 
 impl Socket for &mut Script<'_> {
-    fn wait(&self, limit: Duration) -> bool {
-        if self.sent.is_empty() {
+    fn wait(&self, limit: Option<Duration>, _: Option<BorrowedFd<'_>>) -> bool {
+        if let Some(limit) = limit.filter(|_| self.sent.is_empty()) {
             std::thread::sleep(limit);
         }
         !self.sent.is_empty()

@@ -468,6 +468,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.store.as_ref().map(|store| &store.blocks)
     }
 
+    /// What is known of the store's clusters, where there is one.
+    pub fn clusters(&self) -> Option<Clusters<'static>> {
+        self.store.as_ref().map(|store| store.clusters)
+    }
+
     /// How bytes are made of pages, for who makes some beside the cache while it
     /// [is not dense](Cache::is_dense).
     pub fn coding(&self) -> Coding {

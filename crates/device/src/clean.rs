@@ -37,6 +37,7 @@ use crate::device::{
 };
 use crate::disk::Disk;
 use crate::nbd::BUFFERS_BYTES;
+use crate::reads::Made;
 use crate::statistics::{Counters, Status};
 use crate::swap_file::SwapFile;
 use crate::target::{Refused, Target};
@@ -239,11 +240,12 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
         self.lock().connections -= 1;
     }
 
-    fn read<'a>(
+    fn read_with<'a>(
         &self,
         worker: &'a mut Worker,
         offset_bytes: u64,
         bytes: usize,
+        _: &Made<'_>,
     ) -> Result<&'a [u8], Refused> {
         let blocks = blocks_of(offset_bytes, bytes, self.size_bytes);
         let (ticket, compresses) = {

@@ -42,10 +42,12 @@ use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 
 use crate::moment::Moment;
 use crate::nbd::BUFFERS_BYTES;
+use crate::reads::{Made, Plan, buffer_pages};
 use crate::shortage::{Room, Shortage};
 use crate::statistics::{Counters, Status};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BLOCKS, Worker};
+use early::{PLANNED_BLOCKS_MAX, read_now};
 use search::Search;
 
 /// Of a pool all that it may hold.
@@ -93,6 +95,8 @@ pub struct Device<M: SpaceSource, B> {
     size_bytes: u64,
     memory_bytes_max: u64,
     coding: Coding,
+    /// Of buffers for what each connection has read of the store beside its other requests.
+    buffer_pages: usize,
     shared: Mutex<Shared<M, B>>,
     /// Told when the pool keeps too little or too much ahead.
     uneven: Condvar,
@@ -134,13 +138,16 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         // What is written ahead leaves the RAM as well, which the pool has taken for itself.
         let threshold_percent = design.write_ahead_percent.take().unwrap_or(ALL_PERCENT);
         let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
+        let buffer_pages = if clusters > 0 { buffer_pages(setup.memory_bytes) } else { 0 };
         let mut shared = Shared {
             engine: engine(source, &design, setup, store)?,
             memory_bytes: setup.memory_bytes,
             kept_bytes: None,
             ahead_bytes: setup.ahead_bytes.map(|bytes| bytes as usize),
             connections: 0,
-            connection_bytes: Worker::held_bytes(design.codec, design.dense_codec) + BUFFERS_BYTES,
+            connection_bytes: Worker::held_bytes(design.codec, design.dense_codec)
+                + BUFFERS_BYTES
+                + buffer_pages * PAGE_BYTES,
             blocks: 0,
             counters: Counters::default(),
             store_bytes: (clusters * CLUSTER_BYTES) as u64,
@@ -159,6 +166,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             size_bytes: setup.size_bytes,
             memory_bytes_max: setup.memory_bytes_max,
             coding: Coding::new(&design),
+            buffer_pages,
             shared: Mutex::new(shared),
             uneven: Condvar::new(),
             shortages: AtomicU64::new(0),
@@ -239,11 +247,25 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         self.lock().connections -= 1;
     }
 
-    fn read<'a>(
+    fn buffer_pages(&self) -> usize {
+        self.buffer_pages
+    }
+
+    fn plan(&self, offset_bytes: u64, bytes: usize, made: &Made<'_>) -> Plan {
+        if self.buffer_pages == 0 {
+            return Plan::default();
+        }
+        let first = offset_bytes / BLOCK_BYTES;
+        let end = (offset_bytes + bytes as u64).div_ceil(BLOCK_BYTES);
+        self.lock().plan(first..end.min(first + PLANNED_BLOCKS_MAX), made)
+    }
+
+    fn read_with<'a>(
         &self,
         worker: &'a mut Worker,
         offset_bytes: u64,
         bytes: usize,
+        made: &Made<'_>,
     ) -> Result<&'a [u8], Refused> {
         let blocks = blocks_of(offset_bytes, bytes, self.size_bytes);
         let count = (blocks.end - blocks.start) as usize;
@@ -251,22 +273,27 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
             let mut shared = self.lock();
             shared.counters.reads += 1;
             shared.counters.read_bytes += bytes as u64;
-            let (mut at, mut looked_at) = (0, 0);
-            while at < count {
-                let block = blocks.start + at as u64;
-                if let Some(planned) = shared.plan_read(block, count - at) {
+            made.iter().filter(|_| made.is_new).for_each(|read| shared.note_made(read));
+            let (mut own, mut looked_at) = (None, 0);
+            for (at, block) in blocks.clone().enumerate() {
+                let mut read = shared.find_read(made.iter().chain(&own), block);
+                if read.is_none()
+                    && let Some(wanted) = shared.plan_read(block, count - at)
+                {
                     self.promote(&mut shared, worker, (blocks.start, looked_at..at));
                     drop(shared);
-                    let made = planned.make(worker);
+                    own = read_now(wanted, worker);
                     shared = self.lock();
                     looked_at = at;
-                    at += shared.look_at_read(worker, at, block, &made)?;
-                } else {
-                    shared.look(worker, at, block)?;
-                    at += 1;
+                    own.iter().for_each(|read| shared.note_made(read));
+                    read = shared.find_read(own.iter(), block);
+                }
+                match read {
+                    Some(read) => shared.look_at_read(worker, at, block, &read)?,
+                    None => shared.look(worker, at, block)?,
                 }
             }
-            self.promote(&mut shared, worker, (blocks.start, looked_at..at));
+            self.promote(&mut shared, worker, (blocks.start, looked_at..count));
             shared.look_at_density();
             worker.choose(shared.density.choice());
         }

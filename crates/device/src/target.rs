@@ -6,6 +6,7 @@
 use zpager_cache::Lost;
 
 use crate::device::BLOCK_BYTES;
+use crate::reads::{Made, Plan};
 use crate::statistics::Status;
 use crate::worker::Worker;
 
@@ -35,16 +36,42 @@ pub trait Target {
     /// Notes that a connection is gone, with its buffers.
     fn disconnect(&self, worker: Worker);
 
-    /// Reads a piece into the worker; gives where its bytes are.
+    /// Pages of buffers for what a connection has read beside its other requests; 0 where it has nothing read.
+    fn buffer_pages(&self) -> usize {
+        0
+    }
+
+    /// What is to be read of files before a range can be read without waiting for any, besides what was
+    /// read for it already. A long range is looked at in part.
+    fn plan(&self, offset_bytes: u64, bytes: usize, made: &Made<'_>) -> Plan {
+        let _ = (offset_bytes, bytes, made);
+        Plan::default()
+    }
+
+    /// Reads a piece into the worker; gives where its bytes are. What was read for it is not read again.
     ///
     /// # Errors
     /// [`Refused::Io`]; nothing of it was read.
+    fn read_with<'a>(
+        &self,
+        worker: &'a mut Worker,
+        offset_bytes: u64,
+        bytes: usize,
+        made: &Made<'_>,
+    ) -> Result<&'a [u8], Refused>;
+
+    /// Reads a piece of which nothing was read before.
+    ///
+    /// # Errors
+    /// As [`Target::read_with`].
     fn read<'a>(
         &self,
         worker: &'a mut Worker,
         offset_bytes: u64,
         bytes: usize,
-    ) -> Result<&'a [u8], Refused>;
+    ) -> Result<&'a [u8], Refused> {
+        self.read_with(worker, offset_bytes, bytes, &Made::default())
+    }
 
     /// Writes a piece that is in the worker ([`Worker::slot`]), which is told how long the answer is to
     /// wait ([`Worker::take_pause`]).

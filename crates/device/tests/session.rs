@@ -1,6 +1,7 @@
 //! Sessions of the protocol, byte by byte: what a client sends and what it is answered.
 
 use std::io::{self, Read, Write};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -36,8 +37,8 @@ impl Write for Script<'_> {
 }
 
 impl Socket for Script<'_> {
-    fn wait(&self, limit: Duration) -> bool {
-        if self.sent.is_empty() {
+    fn wait(&self, limit: Option<Duration>, _: Option<BorrowedFd<'_>>) -> bool {
+        if let Some(limit) = limit.filter(|_| self.sent.is_empty()) {
             std::thread::sleep(limit);
         }
         !self.sent.is_empty()

@@ -77,6 +77,17 @@ impl Recent {
     }
 }
 
+/// What becomes of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// What is wanted is here.
+    Copied,
+    /// All of the cluster is read.
+    Whole,
+    /// What is wanted is read, and no more.
+    Alone,
+}
+
 /// What is remembered between reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Around {
@@ -126,15 +137,29 @@ impl Around {
         if self.is_sweeping { COST_SWEEPING } else { COST }
     }
 
-    /// Whether a read that ends at `end` within a cluster would find it here, or bring more of it than
-    /// is asked for.
-    pub fn serves(&self, clusters: Clusters<'_>, cluster: u32, end: usize) -> bool {
+    /// What a read that ends at `end` within a cluster would do.
+    pub fn expect(&self, clusters: Clusters<'_>, cluster: u32, end: usize) -> Expected {
         let generation = clusters.generation(cluster);
         let holds = |window: &Window| window.holds(cluster, generation, end);
         let is_near =
             [&self.missed, &self.replaced].iter().any(|it| it.clusters.contains(&cluster));
-        self.windows.iter().flatten().any(holds)
-            || (is_near || self.is_sweeping) && self.credit >= self.cost()
+        if self.windows.iter().flatten().any(holds) {
+            Expected::Copied
+        } else if (is_near || self.is_sweeping) && self.credit >= self.cost() {
+            Expected::Whole
+        } else {
+            Expected::Alone
+        }
+    }
+
+    /// Notes a read in a cluster that was made by itself, before it could be known that another one would be,
+    /// with room for `most` windows.
+    pub fn note_alone(&mut self, cluster: u32, most: usize) {
+        self.turn += 1;
+        if self.missed.take(cluster) {
+            self.earn(MISSED_GAIN);
+        }
+        self.missed.add(cluster, most);
     }
 
     fn earn(&mut self, credit: u32) {

@@ -36,6 +36,7 @@ pub struct Early {
     cluster: u32,
     generation: u32,
     records: usize,
+    is_whole: bool,
 }
 
 impl Early {
@@ -50,7 +51,38 @@ impl Early {
             cluster,
             generation: clusters.generation(cluster),
             records,
+            is_whole: false,
         }
+    }
+
+    /// All of `cluster` up to so many of its bytes, as reading around it would read it.
+    pub fn whole(clusters: Clusters<'_>, cluster: u32, bytes: usize) -> Self {
+        Early {
+            offset_bytes: u64::from(cluster) * CLUSTER_BYTES as u64,
+            bytes,
+            cluster,
+            generation: clusters.generation(cluster),
+            records: 1,
+            is_whole: true,
+        }
+    }
+
+    /// Whether it is all that was written of the cluster, and not what is wanted alone.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Whether it has all blocks of the record at `place`, in the cluster's present life.
+    pub fn covers(&self, clusters: Clusters<'_>, place: Place) -> bool {
+        place.cluster() == self.cluster && self.contains(&Early::of(clusters, &[place], 0))
+    }
+
+    /// Whether all of another one is in it.
+    pub fn contains(&self, other: &Early) -> bool {
+        let end = |early: &Early| early.offset_bytes + early.bytes as u64;
+        (self.cluster, self.generation) == (other.cluster, other.generation)
+            && self.offset_bytes <= other.offset_bytes
+            && end(self) >= end(other)
     }
 
     /// So many of the places, from the first on, have their records in it.

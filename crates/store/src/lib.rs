@@ -27,7 +27,7 @@ mod stores;
 #[cfg(test)]
 mod tests;
 
-pub use around::{Around, ReadAround, WINDOWS_MAX};
+pub use around::{Around, Expected, ReadAround, WINDOWS_MAX};
 pub use batch::Batch;
 pub use behind::{Behind, ReadBehind};
 pub use blocks::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, COPIES_MAX, Errno};

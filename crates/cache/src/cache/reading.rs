@@ -157,7 +157,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             return Ok(());
         }
         let early = ReadEarly::new(&store.blocks, clusters, self.lent.read);
-        let transfer = match self.around.as_ref().filter(|_| self.around_bytes > 0) {
+        let is_around = self.around_bytes > 0 && !self.lent.is_enough;
+        let transfer = match self.around.as_ref().filter(|_| is_around) {
             Some(around) => {
                 // SAFETY: the space is this cache's alone.
                 let around = unsafe { bytes_mut(around, self.around_bytes) };

@@ -2,13 +2,14 @@
 
 use std::io::{self, ErrorKind};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::REQUEST_DATA_BYTES_MAX;
 use super::negotiation::{Agreed, Export, negotiate};
 use super::request::{Command, ErrorNumber, REQUEST_BYTES, Request};
 use super::stream::{Socket, Stream};
 use crate::late::Late;
+use crate::reads::{Reads, Set, Waiting};
 use crate::target::{Refused, Target};
 use crate::worker::Worker;
 
@@ -35,6 +36,7 @@ struct Session<'a, S, T: ?Sized> {
     worker: &'a mut Worker,
     agreed: Agreed,
     late: Late,
+    reads: Reads<Request>,
 }
 
 /// Serves a client until it is gone. `on_agreed` is called once the handshake is done.
@@ -52,7 +54,8 @@ pub fn serve_client<S: Socket, T: Target + ?Sized>(
         Err(_) => return Ended::Broken,
     };
     on_agreed();
-    let mut session = Session { stream, target, worker, agreed, late: Late::new() };
+    let reads = Reads::new(target.buffer_pages());
+    let mut session = Session { stream, target, worker, agreed, late: Late::new(), reads };
     loop {
         match session.request() {
             Ok(true) => {}
@@ -77,12 +80,16 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
     /// # Errors
     /// The client is gone, or what follows cannot be understood.
     fn request(&mut self) -> io::Result<bool> {
-        self.answer_late(false)?;
+        self.wait_for_request()?;
         let header: [u8; REQUEST_BYTES] = self.stream.take_array()?;
         let request = Request::parse(&header).map_err(|_| ErrorKind::InvalidData)?;
         let checked = request.check(self.target.size_bytes());
         match request.command {
             Command::Disconnect => {
+                while !self.reads.is_idle() {
+                    self.reads.wait();
+                    self.go_on_reading()?;
+                }
                 while let Some(cookie) = self.late.pop() {
                     put_simple(&mut self.stream, cookie, 0)?;
                 }
@@ -94,7 +101,7 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
             }
             Command::Write => self.write(&request, checked)?,
             _ if checked.is_err() => self.answer(&request, checked)?,
-            Command::Read => self.read(&request)?,
+            Command::Read => self.begin_reading(Waiting::new(request))?,
             Command::Flush => {
                 let outcome = self.target.flush(self.worker);
                 self.end(&request, outcome)?;
@@ -114,22 +121,42 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
         Ok(true)
     }
 
-    /// Gives the answers that have waited their time, until the client sends something, or, when
-    /// `for_place` is asked for, one more can wait.
-    fn answer_late(&mut self, for_place: bool) -> io::Result<()> {
-        while let Some(pause) = self.late.pause(Instant::now()) {
-            if pause.is_zero() {
-                let cookie = self.late.pop().expect("the first waits no longer");
-                put_simple(&mut self.stream, cookie, 0)?;
-            } else if for_place {
-                if !self.late.is_full() {
-                    break;
+    /// Gives the answers that have waited their time, and those for which something had to be read, until
+    /// the client sends something.
+    fn wait_for_request(&mut self) -> io::Result<()> {
+        loop {
+            self.go_on_reading()?;
+            let pause = self.answer_late()?;
+            if self.reads.is_full() {
+                self.reads.wait();
+            } else if self.stream.has_input() || self.reads.is_idle() && pause.is_none() {
+                return Ok(());
+            } else {
+                let ended = self.reads.descriptor().filter(|_| !self.reads.is_idle());
+                if self.stream.wait(pause, ended)? {
+                    return Ok(());
                 }
-                self.stream.flush()?;
-                thread::sleep(pause);
-            } else if self.stream.has_input() || self.stream.wait(pause)? {
-                break;
             }
+        }
+    }
+
+    /// Gives the answers that have waited their time; how long the next one has to wait.
+    fn answer_late(&mut self) -> io::Result<Option<Duration>> {
+        while let Some(pause) = self.late.pause(Instant::now()) {
+            if !pause.is_zero() {
+                return Ok(Some(pause));
+            }
+            let cookie = self.late.pop().expect("the first waits no longer");
+            put_simple(&mut self.stream, cookie, 0)?;
+        }
+        Ok(None)
+    }
+
+    /// Gives answers until one more can wait.
+    fn make_place(&mut self) -> io::Result<()> {
+        while let Some(pause) = self.answer_late()?.filter(|_| self.late.is_full()) {
+            self.stream.flush()?;
+            thread::sleep(pause);
         }
         Ok(())
     }
@@ -160,7 +187,7 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
         {
             return self.answer(request, Err(refused.into()));
         }
-        self.answer_late(true)?;
+        self.make_place()?;
         self.late.push(Instant::now(), pause, request.cookie);
         Ok(())
     }
@@ -174,15 +201,39 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
         self.answer(request, outcome.map_err(ErrorNumber::from))
     }
 
-    fn read(&mut self, request: &Request) -> io::Result<()> {
-        match self.agreed.structured {
-            true => self.read_in_chunks(request),
-            false => self.read_at_once(request),
+    /// Has a request wait for what is to be read for it, or answers it.
+    fn begin_reading(&mut self, mut waiting: Waiting<Request>) -> io::Result<()> {
+        let request = waiting.request;
+        if waiting.may_wait() {
+            let made = self.reads.made(waiting.own, false);
+            let plan = self.target.plan(request.offset_bytes, request.bytes as usize, &made);
+            if !plan.is_empty() && self.reads.begin(&mut waiting, &plan) {
+                self.reads.push(waiting);
+                return Ok(());
+            }
         }
+        let answered = match self.agreed.structured {
+            true => self.read_in_chunks(&request, waiting.own),
+            false => self.read_at_once(&request, waiting.own),
+        };
+        self.reads.release(waiting.own);
+        answered
+    }
+
+    /// Goes on with the requests for which all was read.
+    fn go_on_reading(&mut self) -> io::Result<()> {
+        if self.reads.is_idle() {
+            return Ok(());
+        }
+        self.reads.note_ended();
+        while let Some(waiting) = self.reads.pop() {
+            self.begin_reading(waiting)?;
+        }
+        Ok(())
     }
 
     /// Each piece is a chunk, and an error another one.
-    fn read_in_chunks(&mut self, request: &Request) -> io::Result<()> {
+    fn read_in_chunks(&mut self, request: &Request, own: Set) -> io::Result<()> {
         let mut left = request.bytes as usize;
         let mut at_byte = request.offset_bytes;
         if left == 0 {
@@ -190,7 +241,8 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
         }
         while left > 0 {
             let bytes = Worker::piece_bytes(at_byte, left);
-            match self.target.read(self.worker, at_byte, bytes) {
+            let made = self.reads.made(own, at_byte == request.offset_bytes);
+            match self.target.read_with(self.worker, at_byte, bytes, &made) {
                 Ok(data) => {
                     let flags = if bytes == left { CHUNK_DONE } else { 0 };
                     put_chunk(
@@ -213,7 +265,7 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
 
     /// The answer begins with whether there was an error: one that comes later ends the connection,
     /// as the client must not take what there is for data.
-    fn read_at_once(&mut self, request: &Request) -> io::Result<()> {
+    fn read_at_once(&mut self, request: &Request, own: Set) -> io::Result<()> {
         let mut left = request.bytes as usize;
         let mut at_byte = request.offset_bytes;
         if left == 0 {
@@ -222,7 +274,8 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
         while left > 0 {
             let bytes = Worker::piece_bytes(at_byte, left);
             let is_first = at_byte == request.offset_bytes;
-            match self.target.read(self.worker, at_byte, bytes) {
+            let made = self.reads.made(own, is_first);
+            match self.target.read_with(self.worker, at_byte, bytes, &made) {
                 Ok(data) => {
                     if is_first {
                         put_simple(&mut self.stream, request.cookie, 0)?;

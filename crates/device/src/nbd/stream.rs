@@ -4,7 +4,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -20,26 +20,33 @@ pub(super) const BUFFERS_BYTES: usize = 2 * BUFFER_BYTES;
 
 /// What a client is at the other end of.
 pub trait Socket: Read + Write {
-    /// Waits until there is something to read, or for so long; gives whether there is.
-    fn wait(&self, limit: Duration) -> bool;
+    /// Waits until there is something to read here or from `other`, or for so long; gives whether there is
+    /// here.
+    fn wait(&self, limit: Option<Duration>, other: Option<BorrowedFd<'_>>) -> bool;
 }
 
 impl Socket for &UnixStream {
-    fn wait(&self, limit: Duration) -> bool {
-        wait(self, limit)
+    fn wait(&self, limit: Option<Duration>, other: Option<BorrowedFd<'_>>) -> bool {
+        wait(self.as_fd(), limit, other)
     }
 }
 
 impl Socket for &TcpStream {
-    fn wait(&self, limit: Duration) -> bool {
-        wait(self, limit)
+    fn wait(&self, limit: Option<Duration>, other: Option<BorrowedFd<'_>>) -> bool {
+        wait(self.as_fd(), limit, other)
     }
 }
 
-fn wait(socket: impl AsFd, limit: Duration) -> bool {
-    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+fn wait(socket: BorrowedFd<'_>, limit: Option<Duration>, other: Option<BorrowedFd<'_>>) -> bool {
+    let limit = limit.map(|limit| Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: limit.subsec_nanos().into(),
+    });
+    // Without another one the socket is looked at twice.
+    let mut ready =
+        [socket, other.unwrap_or(socket)].map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
     // Interrupted it finds nothing, and whoever waits does so again.
-    poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
+    poll(&mut ready, limit.as_ref()).is_ok_and(|count| count > 0) && !ready[0].revents().is_empty()
 }
 
 /// A buffered connection.
@@ -80,11 +87,15 @@ impl<S: Socket> Stream<S> {
         self.start < self.end
     }
 
-    /// Sends what was put, and waits until the client sends something, or for so long; gives whether
-    /// it did.
-    pub(super) fn wait(&mut self, limit: Duration) -> io::Result<bool> {
+    /// Sends what was put, and waits until the client sends something, or there is something to read from
+    /// `other`, or for so long; gives whether the client did.
+    pub(super) fn wait(
+        &mut self,
+        limit: Option<Duration>,
+        other: Option<BorrowedFd<'_>>,
+    ) -> io::Result<bool> {
         self.flush()?;
-        Ok(self.socket.wait(limit))
+        Ok(self.socket.wait(limit, other))
     }
 
     /// Takes what the client is sending, some pages; it is let go on first.

@@ -161,7 +161,7 @@ fn serve<T: Target + ?Sized>(
     mut worker: Worker,
     ready: &Sender<Result<(), String>>,
 ) {
-    match Queue::new(file, number, DEPTH) {
+    match Queue::new(file, number, DEPTH, target.buffer_pages()) {
         Ok(queue) => {
             worker.touch();
             let _ = ready.send(Ok(()));

@@ -22,6 +22,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::control::both_ways;
 use crate::late::Late;
+use crate::reads::{READS_MAX, Reads, Waiting};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BYTES, Worker};
 
@@ -78,6 +79,11 @@ impl Request {
     fn bytes(&self) -> u64 {
         u64::from(self.sectors) * SECTOR_BYTES
     }
+
+    fn is_within(&self, size_bytes: u64) -> bool {
+        let end_bytes = self.offset_bytes().checked_add(self.bytes());
+        end_bytes.is_some_and(|end_bytes| end_bytes <= size_bytes)
+    }
 }
 
 /// The kernel's table of a queue's requests, mapped.
@@ -121,20 +127,32 @@ pub(super) struct Queue<'a> {
     number: u16,
     depth: u16,
     table: Table,
-    ring: IoUring,
+    /// Tags that wait for the store, and the ring.
+    reads: Reads<u16>,
     /// Tags whose answers wait.
     late: Late,
 }
 
 impl<'a> Queue<'a> {
-    /// The queue of this number, which has the kernel hand its requests over to this thread.
-    pub(super) fn new(file: &'a File, number: u16, depth: u16) -> io::Result<Queue<'a>> {
+    /// The queue of this number, which has the kernel hand its requests over to this thread, with so many
+    /// pages of buffers for what requests wait for.
+    pub(super) fn new(
+        file: &'a File,
+        number: u16,
+        depth: u16,
+        buffer_pages: usize,
+    ) -> io::Result<Queue<'a>> {
         let table = Table::map(file, number, depth)?;
-        let ring = IoUring::new(depth.into())?;
-        let mut queue = Queue { file, number, depth, table, ring, late: Late::new() };
+        let ring = IoUring::new(u32::from(depth) + READS_MAX as u32)?;
+        let reads = Reads::with_ring(Some(ring), buffer_pages);
+        let mut queue = Queue { file, number, depth, table, reads, late: Late::new() };
         (0..depth).for_each(|tag| queue.push(FETCH_REQ, tag, 0));
-        queue.ring.submit()?;
+        queue.ring().submit()?;
         Ok(queue)
+    }
+
+    fn ring(&mut self) -> &mut IoUring {
+        self.reads.ring().expect("there is no queue without one")
     }
 
     /// Has a command be submitted with the next wait: that of a tag, of which there is one at a time.
@@ -148,7 +166,7 @@ impl<'a> Queue<'a> {
         let entry = opcode::UringCmd16::new(file, code).cmd(command).build();
         let entry = entry.user_data(tag.into());
         // SAFETY: the command has no argument besides itself.
-        let is_pushed = unsafe { self.ring.submission().push(&entry) };
+        let is_pushed = unsafe { self.ring().submission().push(&entry) };
         assert!(is_pushed.is_ok(), "an entry for each tag");
     }
 
@@ -164,29 +182,35 @@ impl<'a> Queue<'a> {
             if self.wait().is_err() {
                 return;
             }
-            while let Some((tag, result)) = self.next() {
+            while let Some((mark, result)) = self.next() {
+                if self.reads.note(mark, result) {
+                    continue;
+                }
                 // Anything else is that the device goes.
                 match result {
-                    0 => self.request(tag, target, worker),
+                    0 => self.request(Waiting::new(mark as u16), target, worker),
                     _ => waiting -= 1,
                 }
+            }
+            while let Some(waiting) = self.reads.pop() {
+                self.request(waiting, target, worker);
             }
         }
     }
 
-    /// A command that has ended: its tag, and how.
-    fn next(&mut self) -> Option<(u16, i32)> {
-        self.ring.completion().next().map(|done| (done.user_data() as u16, done.result()))
+    /// What has ended in the ring, and how: a command of a tag, or a read.
+    fn next(&mut self) -> Option<(u64, i32)> {
+        self.ring().completion().next().map(|done| (done.user_data(), done.result()))
     }
 
     /// Waits for a request, or until an answer has waited its time.
-    fn wait(&self) -> io::Result<()> {
+    fn wait(&mut self) -> io::Result<()> {
         let waited = match self.late.pause(Instant::now()) {
-            None => self.ring.submit_and_wait(1),
+            None => self.ring().submit_and_wait(1),
             Some(pause) => {
                 let limit = types::Timespec::from(pause);
                 let limit = types::SubmitArgs::new().timespec(&limit);
-                self.ring.submitter().submit_with_args(1, &limit)
+                self.ring().submitter().submit_with_args(1, &limit)
             }
         };
         match waited {
@@ -200,13 +224,31 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// Does a request and answers it, or has the answer wait.
-    fn request<T: Target + ?Sized>(&mut self, tag: u16, target: &T, worker: &mut Worker) {
+    /// Does a request and answers it, or has it or the answer wait.
+    fn request<T: Target + ?Sized>(
+        &mut self,
+        mut waiting: Waiting<u16>,
+        target: &T,
+        worker: &mut Worker,
+    ) {
+        let tag = waiting.request;
         let request = self.table.get(tag);
-        let result = match self.perform(tag, &request, target, worker) {
+        if request.operation() == OP_READ
+            && waiting.may_wait()
+            && request.is_within(target.size_bytes())
+        {
+            let made = self.reads.made(waiting.own, false);
+            let plan = target.plan(request.offset_bytes(), request.bytes() as usize, &made);
+            if !plan.is_empty() && self.reads.begin(&mut waiting, &plan) {
+                // There is a place for each tag.
+                return self.reads.push(waiting);
+            }
+        }
+        let result = match self.perform(&waiting, &request, target, worker) {
             Ok(bytes) => bytes as i32,
             Err(error) => -error,
         };
+        self.reads.release(waiting.own);
         let pause = worker.take_pause();
         if result > 0 && !pause.is_zero() {
             self.late.push(Instant::now(), pause, tag.into());
@@ -218,22 +260,24 @@ impl<'a> Queue<'a> {
     /// Does a request; gives how many bytes it read or wrote, or the error's number.
     fn perform<T: Target + ?Sized>(
         &self,
-        tag: u16,
+        waiting: &Waiting<u16>,
         request: &Request,
         target: &T,
         worker: &mut Worker,
     ) -> Result<u64, i32> {
         let (offset_bytes, bytes) = (request.offset_bytes(), request.bytes());
-        let end_bytes = offset_bytes.checked_add(bytes).ok_or(EIO)?;
-        if end_bytes > target.size_bytes() {
+        if !request.is_within(target.size_bytes()) {
             return Err(EIO);
         }
-        let data_at =
-            DATA_OFFSET + (u64::from(self.number) << QUEUE_SHIFT) + (u64::from(tag) << TAG_SHIFT);
+        let data_at = DATA_OFFSET
+            + (u64::from(self.number) << QUEUE_SHIFT)
+            + (u64::from(waiting.request) << TAG_SHIFT);
         let done = match request.operation() {
             OP_READ | OP_WRITE if bytes > PIECE_BYTES as u64 => return Err(EIO),
             OP_READ => {
-                let data = target.read(worker, offset_bytes, bytes as usize).map_err(number)?;
+                let made = self.reads.made(waiting.own, true);
+                let data = target.read_with(worker, offset_bytes, bytes as usize, &made);
+                let data = data.map_err(number)?;
                 self.file.write_all_at(data, data_at).map_err(|_| EIO)?;
                 return Ok(bytes);
             }
