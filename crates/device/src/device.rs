@@ -35,7 +35,7 @@ use zpager_cache::{
 use zpager_codec::{CodecId, PAGE_BYTES};
 use zpager_command::size::display;
 use zpager_policy::{
-    Density, Design, GIVE_WAY_SLOTS, GiveWay, Holding, SLOTS, Sample, Sampler, Settings,
+    Density, Design, GIVE_WAY_SLOTS, GiveWay, Holding, SLOTS, Sample, Sampler, Seeks, Settings,
 };
 use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
@@ -129,6 +129,8 @@ struct Shared<M: SpaceSource, B> {
     density: Density,
     /// How much of the memory is left to programs; `None` where it cannot be or is not to be.
     give_way: Option<GiveWay<'static>>,
+    /// Whether the disk takes long to begin; `None` where the design reads no more than is wanted.
+    seeks: Option<Seeks>,
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
@@ -157,10 +159,12 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             dense_codec: design.dense_codec,
             density: Density::default(),
             give_way: None,
+            seeks: None,
         };
         if clusters > 0 && design.size.is_measured() {
             let slots = vec![Sample::default(); GIVE_WAY_SLOTS].leak();
             shared.give_way = Some(GiveWay::new(slots, shared.pool_pages_max()));
+            shared.seeks = Some(Seeks::new(CLUSTER_BYTES, setup.memory_bytes));
         }
         Some(Device {
             size_bytes: setup.size_bytes,

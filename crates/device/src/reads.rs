@@ -18,8 +18,10 @@
 //! Bad case: blocks of one request in many clusters, of which it waits for the last.
 
 use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, types};
 use rustix::io::{Errno, pread};
@@ -41,6 +43,9 @@ const PAGES_MAX: usize = u128::BITS as usize;
 const MEMORY_PART: usize = 64;
 /// Tells a read from whatever else ends in the ring.
 const READ_MARK: u64 = 1 << 32;
+
+/// When the kernel is asked again that had no memory to begin a read with.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Some of the reads.
 pub(crate) type Set = u64;
@@ -140,6 +145,14 @@ impl Plan {
 }
 
 impl<'a> Made<'a> {
+    /// Reads that are to be counted, as many as one request has.
+    #[cfg(test)]
+    pub(crate) fn of(reads: &[MadeRead<'a>]) -> Self {
+        let mut made = Made { is_new: true, ..Made::default() };
+        made.reads.iter_mut().zip(reads).for_each(|(place, read)| *place = Some(*read));
+        made
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &MadeRead<'a>> {
         self.reads.iter().flatten()
     }
@@ -246,10 +259,7 @@ impl<T: Copy> Reads<T> {
                 },
             }
         }
-        if let Some(ring) = &mut self.ring {
-            // What is not submitted now is with the next call.
-            let _ = ring.submit();
-        }
+        self.submit();
         let going = self.going();
         if waiting.own & going == 0 && waiting.others == 0 && !plan.is_empty() {
             waiting.others = going & going.wrapping_neg();
@@ -303,11 +313,23 @@ impl<T: Copy> Reads<T> {
         }
     }
 
+    /// Has the kernel begin what it has not begun yet; whether it has begun all.
+    pub(crate) fn submit(&mut self) -> bool {
+        let Some(ring) = &mut self.ring else { return true };
+        if ring.submission().is_empty() {
+            return true;
+        }
+        // Where it has no memory for that just now it has another time.
+        let _ = ring.submit();
+        ring.submission().is_empty()
+    }
+
     /// Waits until a read has ended, and notes it.
     pub(crate) fn wait(&mut self) {
-        if let Some(ring) = &mut self.ring {
-            // Interrupted it notes what there is.
-            let _ = ring.submit_and_wait(1);
+        if let Some(ring) = &mut self.ring
+            && ring.submit_and_wait(1).is_err_and(|error| is_short_of_memory(&error))
+        {
+            thread::sleep(RETRY_PAUSE);
         }
         self.note_ended();
     }
@@ -400,6 +422,12 @@ impl<T: Copy> Reads<T> {
     }
 }
 
+/// Whether the kernel could not submit, or wait, for a moment.
+pub(crate) fn is_short_of_memory(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    [libc::EAGAIN, libc::EBUSY, libc::ENOMEM].map(Some).contains(&number)
+}
+
 /// The pages that so many bytes take from `first` on.
 fn pages_mask(bytes: usize, first: usize) -> u128 {
     let pages = bytes.div_ceil(PAGE_BYTES) as u32;
@@ -412,9 +440,14 @@ impl<T> Drop for Reads<T> {
         let is_going = |read: &Option<Read>| read.is_some_and(|it| it.stage == Stage::Going);
         let mut going = self.reads.iter().filter(|read| is_going(read)).count();
         while let Some(ring) = self.ring.as_mut().filter(|_| going > 0) {
-            let is_over = ring
-                .submit_and_wait(1)
-                .is_err_and(|error| error.raw_os_error() != Some(libc::EINTR));
+            let failed = ring.submit_and_wait(1).err();
+            let is_over = failed.is_some_and(|error| {
+                let is_short = is_short_of_memory(&error);
+                if is_short {
+                    thread::sleep(RETRY_PAUSE);
+                }
+                !is_short && error.kind() != ErrorKind::Interrupted
+            });
             let ended = ring.completion().filter(|ended| ended.user_data() >= READ_MARK).count();
             going -= ended.min(going);
             if is_over && ended == 0 {

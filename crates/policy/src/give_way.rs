@@ -164,6 +164,11 @@ impl<'a> GiveWay<'a> {
         self.spent.store_wait_ns += wait_ns;
     }
 
+    /// What a page from the pool costs, in ns.
+    pub fn pool_ns(&self) -> u64 {
+        self.prices().pool_ns
+    }
+
     /// How many pages have left since `page` did, if it is in the sample.
     pub fn distance(&self, page: u64) -> Option<u64> {
         self.sampler.distance(page)

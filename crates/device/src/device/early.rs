@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use zpager_cache::State;
+use zpager_policy::GiveWay;
 use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, Early};
 
@@ -94,6 +95,11 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         self.counters.store_read_bytes += read.early.bytes() as u64;
         self.note_read(read.disk_ns, read.cpu_ns);
         self.engine.cache.note_wide(&read.early);
+        if let Some(seeks) = &mut self.seeks {
+            let pool_ns = self.give_way.as_ref().map_or(0, GiveWay::pool_ns);
+            seeks.read(1, read.early.bytes(), read.disk_ns, pool_ns);
+            self.engine.cache.set_sweeping(seeks.are_dear());
+        }
     }
 
     /// Looks at a block that a read has.
@@ -115,5 +121,101 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             self.counters.store_read_bytes = before.store_read_bytes;
         }
         looked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use zpager_cache::Store;
+    use zpager_policy::{DesignId, Settings};
+    use zpager_store::{CLUSTER_BYTES, Clusters, Stores};
+
+    use super::super::{BLOCK_BYTES, Device, MEMORY_BYTES_MIN, Setup};
+    use super::*;
+    use crate::space::Arena;
+    use crate::swap_file::SwapFile;
+    use crate::target::Target;
+
+    const BLOCKS: u64 = 4096;
+    /// One that has left for the store.
+    const BLOCK: u64 = 1000;
+
+    /// A device of which half of the blocks are in the store.
+    fn device() -> Device<Arena, Stores<'static, SwapFile>> {
+        let store_bytes = 2 * BLOCKS * BLOCK_BYTES;
+        let words = (0..Clusters::words_for(store_bytes)).map(|_| AtomicU64::new(0));
+        let clusters = Clusters::new(words.collect::<Vec<_>>().leak());
+        let file = tempfile::tempfile().expect("a file");
+        let blocks = Stores::new(clusters, [(store_bytes, SwapFile::new(file.into(), 0))]);
+        let setup = Setup {
+            size_bytes: BLOCKS * BLOCK_BYTES,
+            memory_bytes: MEMORY_BYTES_MIN,
+            memory_bytes_max: 8 * MEMORY_BYTES_MIN,
+            ahead_bytes: None,
+            settings: Settings::of(DesignId::Default),
+        };
+        let device = Device::new(Arena, &setup, Some(Store { blocks, clusters })).expect("room");
+        let mut worker = device.connect().expect("the first");
+        for block in 0..BLOCKS {
+            let at = block * BLOCK_BYTES;
+            fastrand::Rng::with_seed(block).fill(worker.slot(at, BLOCK_BYTES as usize));
+            device.write(&mut worker, at, BLOCK_BYTES as usize).expect("room");
+        }
+        device.disconnect(worker);
+        device
+    }
+
+    /// How long the read is that a block needs.
+    fn read_bytes(device: &impl Target, block: u64) -> usize {
+        let plan = device.plan(block * BLOCK_BYTES, BLOCK_BYTES as usize, &Made::default());
+        plan.iter().map(|wanted| wanted.early.bytes()).sum()
+    }
+
+    #[test]
+    fn whole_clusters_are_read_of_a_disk_that_takes_long_to_begin() {
+        let device = device();
+        assert!((4096..=12288).contains(&read_bytes(&device, BLOCK)));
+        let note = |read_ns: fn(usize) -> u64| {
+            let mut shared = device.lock();
+            let clusters = shared.engine.cache.clusters().expect("a store");
+            for bytes in [8192, CLUSTER_BYTES].repeat(400) {
+                let early = Early::whole(clusters, 1, bytes);
+                let read = MadeRead { early, data: &[], disk_ns: read_ns(bytes), cpu_ns: 0 };
+                shared.note_made(&read);
+            }
+        };
+        // 150 operations a second, of 100 MB/s.
+        note(|bytes| 6_700_000 + bytes as u64 * 10);
+        assert_eq!(read_bytes(&device, BLOCK), CLUSTER_BYTES);
+        // 10,000 operations a second, of 600 MB/s.
+        note(|bytes| 100_000 + bytes as u64 * 5 / 3);
+        assert!((4096..=12288).contains(&read_bytes(&device, BLOCK)));
+    }
+
+    #[test]
+    fn what_was_read_for_a_request_is_not_read_again() {
+        let device = device();
+        let mut worker = device.connect().expect("the first");
+        let (at, bytes) = (BLOCK * BLOCK_BYTES, 16 * BLOCK_BYTES as usize);
+        let plan = device.plan(at, bytes, &Made::default());
+        let wanted = *plan.iter().next().expect("it is in the store");
+        let mut buffer = vec![0; wanted.early.bytes()];
+        assert!(read_at_once(wanted.place, &mut buffer));
+        let read = MadeRead { early: wanted.early, data: &buffer, disk_ns: 1000, cpu_ns: 0 };
+        let made = Made::of(&[read]);
+        let left = device.plan(at, bytes, &made);
+        assert!(left.iter().all(|other| !wanted.early.contains(&other.early)));
+        let before = device.status().counters;
+        let data = device.read_with(&mut worker, at, bytes, &made).expect("there");
+        for (block, data) in (BLOCK..).zip(data.chunks(BLOCK_BYTES as usize)) {
+            let mut expected = vec![0; BLOCK_BYTES as usize];
+            fastrand::Rng::with_seed(block).fill(&mut expected);
+            assert!(data == expected, "block {block}");
+        }
+        let after = device.status().counters;
+        let reads = plan.iter().count() as u64;
+        assert_eq!(after.store_reads - before.store_reads, reads, "{before:?}, {after:?}");
     }
 }

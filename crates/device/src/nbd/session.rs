@@ -9,7 +9,7 @@ use super::negotiation::{Agreed, Export, negotiate};
 use super::request::{Command, ErrorNumber, REQUEST_BYTES, Request};
 use super::stream::{Socket, Stream};
 use crate::late::Late;
-use crate::reads::{Reads, Set, Waiting};
+use crate::reads::{RETRY_PAUSE, Reads, Set, Waiting};
 use crate::target::{Refused, Target};
 use crate::worker::Worker;
 
@@ -132,6 +132,10 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
             } else if self.stream.has_input() || self.reads.is_idle() && pause.is_none() {
                 return Ok(());
             } else {
+                let pause = match self.reads.submit() {
+                    true => pause,
+                    false => Some(RETRY_PAUSE),
+                };
                 let ended = self.reads.descriptor().filter(|_| !self.reads.is_idle());
                 if self.stream.wait(pause, ended)? {
                     return Ok(());

@@ -15,6 +15,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, types};
@@ -22,7 +23,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::control::both_ways;
 use crate::late::Late;
-use crate::reads::{READS_MAX, Reads, Waiting};
+use crate::reads::{READS_MAX, RETRY_PAUSE, Reads, Waiting, is_short_of_memory};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BYTES, Worker};
 
@@ -214,6 +215,10 @@ impl<'a> Queue<'a> {
             }
         };
         match waited {
+            Err(error) if is_short_of_memory(&error) => {
+                thread::sleep(RETRY_PAUSE);
+                Ok(())
+            }
             Err(error)
                 if error.kind() != ErrorKind::Interrupted
                     && error.raw_os_error() != Some(ETIME) =>
