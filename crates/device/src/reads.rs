@@ -6,6 +6,9 @@
 //! client wants blocks, and blocks in the pool wait for none of them. What another request is having read
 //! already is waited for, and not read twice.
 //!
+//! A client that wants one block after the other would pay for that with a switch more, so its reads are made at
+//! once, until something came meanwhile.
+//!
 //! Source: io_uring_enter(2). Where the kernel has none, or does not let it be used, each read is made at
 //! once, and nothing ever waits.
 //!
@@ -44,6 +47,8 @@ const MEMORY_PART: usize = 64;
 /// Tells a read from whatever else ends in the ring.
 const READ_MARK: u64 = 1 << 32;
 
+/// So many reads are made beside others since some came together.
+const BESIDE_READS: u32 = 64;
 /// When the kernel is asked again that had no memory to begin a read with.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
@@ -121,6 +126,8 @@ pub(crate) struct Reads<T> {
     waiting: VecDeque<Waiting<T>>,
     /// When a read ended last.
     last_end: Option<Instant>,
+    /// So many reads more are made beside others, though none goes on.
+    beside: u32,
 }
 
 impl Plan {
@@ -132,6 +139,11 @@ impl Plan {
 
     pub(crate) fn is_full(&self) -> bool {
         self.count == PLAN_MAX
+    }
+
+    /// Whether it is one read, of no more than is wanted.
+    fn is_single(&self) -> bool {
+        self.count == 1 && self.iter().all(|wanted| !wanted.early.is_whole())
     }
 
     /// Whether nothing is to be read.
@@ -218,6 +230,7 @@ impl<T: Copy> Reads<T> {
             reads: [None; READS_MAX],
             waiting: VecDeque::with_capacity(WAITING_MAX),
             last_end: None,
+            beside: 0,
         }
     }
 
@@ -240,6 +253,22 @@ impl<T: Copy> Reads<T> {
     /// Whether no other request can wait.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() == WAITING_MAX
+    }
+
+    /// Whether what is to be read for a request is to be read at once, as it will probably come alone. `has_more`
+    /// says whether more requests are here; who reads at once says by [`Reads::note_company`] what came meanwhile.
+    pub(crate) fn is_alone(&mut self, plan: &Plan, has_more: bool) -> bool {
+        if has_more || !self.is_idle() {
+            self.beside = BESIDE_READS;
+        }
+        let is_alone = self.beside == 0 && plan.is_single();
+        self.beside = self.beside.saturating_sub(1);
+        is_alone
+    }
+
+    /// Notes that requests came while one was read for at once.
+    pub(crate) fn note_company(&mut self) {
+        self.beside = BESIDE_READS;
     }
 
     /// Begins what is to be read for a request; whether it has to wait. Where there is no room for any of it
@@ -466,7 +495,7 @@ mod tests {
     use std::io::Write;
     use std::sync::atomic::AtomicU64;
 
-    use zpager_store::Clusters;
+    use zpager_store::{Clusters, Place};
 
     const CLUSTERS: usize = 4;
 
@@ -484,6 +513,19 @@ mod tests {
                 file.write_all(&vec![number as u8; CLUSTER_BYTES]).expect("room");
             }
             Stored { file, clusters: Clusters::new(words.leak()) }
+        }
+
+        /// The first record of each of these clusters.
+        fn plan_parts(&self, clusters: impl IntoIterator<Item = u32>) -> Plan {
+            let mut plan = Plan::default();
+            for cluster in clusters {
+                let grains = u64::from(cluster) * CLUSTER_BYTES as u64 / 8;
+                let place = Place::from_raw(grains << 12 | 99);
+                let early = Early::of(self.clusters, &[place], 4096);
+                let (descriptor, offset_bytes) = (self.file.as_raw_fd(), early.offset_bytes());
+                plan.push(Wanted { early, place: FilePlace { descriptor, offset_bytes } });
+            }
+            plan
         }
 
         fn plan(&self, clusters: impl IntoIterator<Item = (u32, usize)>) -> Plan {
@@ -584,6 +626,23 @@ mod tests {
         let own = waiting.own;
         assert!(!reads.begin(&mut waiting, &plan));
         assert_eq!(waiting.own, own);
+    }
+
+    #[test]
+    fn who_comes_alone_reads_at_once_until_others_came() {
+        let stored = Stored::new();
+        let mut reads = Reads::<u32>::new(PAGES_MIN);
+        let one = Plan::default();
+        assert!(!reads.is_alone(&one, false), "nothing is to be read");
+        let (one, two) = (stored.plan_parts([0]), stored.plan_parts([0, 1]));
+        assert!(reads.is_alone(&one, false) && !reads.is_alone(&two, false));
+        assert!(!reads.is_alone(&one, true));
+        for _ in 1..BESIDE_READS {
+            assert!(!reads.is_alone(&one, false));
+        }
+        assert!(reads.is_alone(&one, false));
+        reads.note_company();
+        assert!(!reads.is_alone(&one, false));
     }
 
     #[test]

@@ -208,20 +208,26 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
     /// Has a request wait for what is to be read for it, or answers it.
     fn begin_reading(&mut self, mut waiting: Waiting<Request>) -> io::Result<()> {
         let request = waiting.request;
+        let mut is_alone = false;
         if waiting.may_wait() {
             let made = self.reads.made(waiting.own, false);
             let plan = self.target.plan(request.offset_bytes, request.bytes as usize, &made);
-            if !plan.is_empty() && self.reads.begin(&mut waiting, &plan) {
+            is_alone = self.reads.is_alone(&plan, self.stream.has_input());
+            if !is_alone && !plan.is_empty() && self.reads.begin(&mut waiting, &plan) {
                 self.reads.push(waiting);
                 return Ok(());
             }
         }
-        let answered = match self.agreed.structured {
-            true => self.read_in_chunks(&request, waiting.own),
-            false => self.read_at_once(&request, waiting.own),
-        };
+        match self.agreed.structured {
+            true => self.read_in_chunks(&request, waiting.own)?,
+            false => self.read_at_once(&request, waiting.own)?,
+        }
         self.reads.release(waiting.own);
-        answered
+        // Before the client has the answer, and sends what it wants next.
+        if is_alone && self.stream.is_ready() {
+            self.reads.note_company();
+        }
+        Ok(())
     }
 
     /// Goes on with the requests for which all was read.

@@ -87,6 +87,11 @@ impl<S: Socket> Stream<S> {
         self.start < self.end
     }
 
+    /// Whether the client has sent something.
+    pub(super) fn is_ready(&self) -> bool {
+        self.has_input() || self.socket.wait(Some(Duration::ZERO), None)
+    }
+
     /// Sends what was put, and waits until the client sends something, or there is something to read from
     /// `other`, or for so long; gives whether the client did.
     pub(super) fn wait(

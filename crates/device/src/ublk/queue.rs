@@ -199,6 +199,11 @@ impl<'a> Queue<'a> {
         }
     }
 
+    /// Whether something has ended in the ring that was not taken.
+    fn has_more(&mut self) -> bool {
+        !self.ring().completion().is_empty()
+    }
+
     /// What has ended in the ring, and how: a command of a tag, or a read.
     fn next(&mut self) -> Option<(u64, i32)> {
         self.ring().completion().next().map(|done| (done.user_data(), done.result()))
@@ -238,13 +243,16 @@ impl<'a> Queue<'a> {
     ) {
         let tag = waiting.request;
         let request = self.table.get(tag);
+        let mut is_alone = false;
         if request.operation() == OP_READ
             && waiting.may_wait()
             && request.is_within(target.size_bytes())
         {
             let made = self.reads.made(waiting.own, false);
             let plan = target.plan(request.offset_bytes(), request.bytes() as usize, &made);
-            if !plan.is_empty() && self.reads.begin(&mut waiting, &plan) {
+            let has_more = self.has_more();
+            is_alone = self.reads.is_alone(&plan, has_more);
+            if !is_alone && !plan.is_empty() && self.reads.begin(&mut waiting, &plan) {
                 // There is a place for each tag.
                 return self.reads.push(waiting);
             }
@@ -254,6 +262,9 @@ impl<'a> Queue<'a> {
             Err(error) => -error,
         };
         self.reads.release(waiting.own);
+        if is_alone && self.has_more() {
+            self.reads.note_company();
+        }
         let pause = worker.take_pause();
         if result > 0 && !pause.is_zero() {
             self.late.push(Instant::now(), pause, tag.into());
