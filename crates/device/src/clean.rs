@@ -32,12 +32,12 @@ use zpager_pool::SpaceSource;
 use zpager_store::Errno;
 
 use crate::device::{
-    BLOCK_BYTES, FORGET_BLOCKS, GROWTH_BYTES, Setup, blocks_of, check_memory, engine, engine_bytes,
-    shown,
+    BLOCK_BYTES, FORGET_BLOCKS, GROWTH_BYTES, PLANNED_BLOCKS_MAX, Setup, blocks_of, check_memory,
+    engine, engine_bytes, shown,
 };
 use crate::disk::Disk;
 use crate::nbd::BUFFERS_BYTES;
-use crate::reads::Made;
+use crate::reads::{Made, Plan, Wanted, What, buffer_pages};
 use crate::statistics::{Counters, Status};
 use crate::swap_file::SwapFile;
 use crate::target::{Refused, Target};
@@ -57,6 +57,8 @@ pub struct CleanCache<M: SpaceSource, D> {
     memory_bytes_max: u64,
     coding: Coding,
     disk: D,
+    /// Of buffers for what each connection has read of the disk beside its other requests.
+    buffer_pages: usize,
     /// Held by whoever writes whole blocks, and exclusively by whoever changes parts of some.
     parts: RwLock<()>,
     /// Held by whoever flushes, so that a failure is known to all before another flush succeeds.
@@ -95,11 +97,14 @@ impl<M: SpaceSource + Copy, D: Disk> CleanCache<M, D> {
         let mut design = Design::new(&setup.settings, setup.memory_bytes as usize);
         // There is no store in which some blocks would be better off than others.
         design.leaving = Leaving::Oldest;
+        let is_file = disk.file_place(0).is_some();
+        let buffer_pages = if is_file { buffer_pages(setup.memory_bytes) } else { 0 };
         Some(CleanCache {
             size_bytes: setup.size_bytes,
             memory_bytes_max: setup.memory_bytes_max,
             coding: Coding::new(&design),
             disk,
+            buffer_pages,
             parts: RwLock::new(()),
             flushing: Mutex::new(()),
             shared: Mutex::new(Shared {
@@ -108,7 +113,9 @@ impl<M: SpaceSource + Copy, D: Disk> CleanCache<M, D> {
                 writers: Writers::new(),
                 memory_bytes: setup.memory_bytes,
                 connections: 0,
-                connection_bytes: Worker::held_bytes(design.codec, None) + BUFFERS_BYTES,
+                connection_bytes: Worker::held_bytes(design.codec, None)
+                    + BUFFERS_BYTES
+                    + buffer_pages * PAGE_BYTES,
                 counters: Counters::default(),
                 failed_flushes: 0,
             }),
@@ -125,12 +132,17 @@ impl<M: SpaceSource + Copy, D: Disk> CleanCache<M, D> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the blocks of a piece that the worker has nothing of.
-    fn read_missing(&self, worker: &mut Worker, blocks: &Range<u64>) -> Result<(), Errno> {
+    /// Reads those blocks of a piece that are missing.
+    fn read_missing(
+        &self,
+        worker: &mut Worker,
+        blocks: &Range<u64>,
+        missing: &[bool; PIECE_BLOCKS],
+    ) -> Result<(), Errno> {
         let count = (blocks.end - blocks.start) as usize;
         let mut at = 0;
         while at < count {
-            let run = (at..count).take_while(|at| worker.is_missing(*at)).count();
+            let run = (at..count).take_while(|at| missing[*at]).count();
             if run > 0 {
                 let bytes = &mut worker.bytes_mut()[at * PAGE_BYTES..(at + run) * PAGE_BYTES];
                 let outcome = self.disk.read_at((blocks.start + at as u64) * BLOCK_BYTES, bytes);
@@ -240,46 +252,94 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
         self.lock().connections -= 1;
     }
 
+    fn buffer_pages(&self) -> usize {
+        self.buffer_pages
+    }
+
+    fn plan(&self, offset_bytes: u64, bytes: usize, made: &Made<'_>) -> Plan {
+        let mut plan = Plan::default();
+        if self.buffer_pages == 0 {
+            return plan;
+        }
+        let shared = self.lock();
+        let mut block = offset_bytes / BLOCK_BYTES;
+        let end = (offset_bytes + bytes as u64).div_ceil(BLOCK_BYTES);
+        let end = end.min(block + PLANNED_BLOCKS_MAX);
+        while block < end && !plan.is_full() && !made.is_full() {
+            let run_end = end.min(block + PIECE_BLOCKS as u64);
+            let is_wanted = |block: &u64| {
+                shared.is_missing(*block) && !made.iter().any(|read| read.what.has_block(*block))
+            };
+            let count = (block..run_end).take_while(is_wanted).count();
+            let run = block..block + count as u64;
+            if let Some(place) = self.disk.file_place(run.start * BLOCK_BYTES)
+                && count > 0
+            {
+                let ticket = shared.writers.ticket(&run);
+                plan.push(Wanted { what: What::Blocks { first: run.start, count, ticket }, place });
+            }
+            block = run.end.max(block + 1);
+        }
+        plan
+    }
+
     fn read_with<'a>(
         &self,
         worker: &'a mut Worker,
         offset_bytes: u64,
         bytes: usize,
-        _: &Made<'_>,
+        made: &Made<'_>,
     ) -> Result<&'a [u8], Refused> {
         let blocks = blocks_of(offset_bytes, bytes, self.size_bytes);
+        let count = (blocks.end - blocks.start) as usize;
         let (ticket, compresses) = {
             let mut shared = self.lock();
             shared.counters.reads += 1;
             shared.counters.read_bytes += bytes as u64;
+            for read in made.iter().filter(|_| made.is_new) {
+                shared.count_read(read.data.len(), Ok(()))?;
+            }
             for (at, block) in blocks.clone().enumerate() {
                 shared.look(worker, at, block);
             }
             (shared.writers.ticket(&blocks), shared.compresses())
         };
+        // What was not here: whether it is still to be read, and of what ticket it is.
         let mut missing = [false; PIECE_BLOCKS];
-        let mut is_missing = false;
-        for (at, missing) in
-            missing.iter_mut().take((blocks.end - blocks.start) as usize).enumerate()
-        {
-            *missing = worker.is_missing(at);
-            is_missing |= *missing;
-            if !*missing && worker.decode(at).is_err() {
-                self.lock().counters.read_errors += 1;
-                return Err(Refused::Io);
+        let mut came = [const { None }; PIECE_BLOCKS];
+        for at in 0..count {
+            if !worker.is_missing(at) {
+                if worker.decode(at).is_err() {
+                    self.lock().counters.read_errors += 1;
+                    return Err(Refused::Io);
+                }
+                continue;
             }
+            let block = blocks.start + at as u64;
+            let its = made.iter().find_map(|read| read.block(block));
+            missing[at] = its.is_none();
+            came[at] = Some(its.map_or((ticket, blocks.clone()), |(data, ticket, run)| {
+                worker.page_mut(at).0.copy_from_slice(data);
+                (ticket, run)
+            }));
         }
-        if is_missing {
-            self.read_missing(worker, &blocks)?;
-            let read = || blocks.clone().enumerate().filter(move |(at, _)| missing[*at]);
+        if came.iter().any(Option::is_some) {
+            self.read_missing(worker, &blocks, &missing)?;
+            let came = || {
+                blocks
+                    .clone()
+                    .enumerate()
+                    .zip(&came)
+                    .filter_map(|(it, of)| Some((it, of.as_ref()?)))
+            };
             if compresses {
-                read().for_each(|(at, _)| worker.encode_in_full(at));
+                came().for_each(|((at, _), _)| worker.encode_in_full(at));
             }
             let mut shared = self.lock();
-            for (at, block) in read() {
+            for ((at, block), (ticket, piece)) in came() {
                 shared.note_read(block);
                 match compresses {
-                    true => shared.keep(worker, at, block, ticket, &blocks),
+                    true => shared.keep(worker, at, block, *ticket, piece),
                     false => shared.drop_clean(block),
                 }
             }
@@ -429,6 +489,10 @@ impl<M: SpaceSource + Copy> Shared<M> {
         (self.held_bytes() + GROWTH_BYTES) as u64 <= self.memory_bytes
     }
 
+    fn is_missing(&self, block: u64) -> bool {
+        self.engine.cache.index.get(block).is_absent()
+    }
+
     fn compresses(&self) -> bool {
         self.switch.as_ref().is_none_or(Switch::compresses)
     }
@@ -543,5 +607,81 @@ impl<M: SpaceSource + Copy> Shared<M> {
         self.counters.store_errors += 1;
         self.writers.void_all();
         self.engine.forget(0..blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MEMORY_BYTES_MIN;
+    use crate::disk::DiskFile;
+    use crate::reads::{MadeRead, read_at_once};
+    use crate::space::Arena;
+
+    const BLOCKS: u64 = 256;
+    const PIECE: usize = 4 * PAGE_BYTES;
+
+    fn cache() -> CleanCache<Arena, DiskFile> {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(BLOCKS * BLOCK_BYTES).expect("a disk");
+        let setup = Setup {
+            size_bytes: BLOCKS * BLOCK_BYTES,
+            memory_bytes: MEMORY_BYTES_MIN,
+            memory_bytes_max: MEMORY_BYTES_MIN,
+            ahead_bytes: None,
+            settings: Settings::of(DesignId::Default),
+        };
+        let cache = CleanCache::new(Arena, &setup, DiskFile::new(file.into())).expect("room");
+        let data = [7; PIECE];
+        cache.disk.write_at(0, &data).expect("room");
+        cache
+    }
+
+    /// Reads what is planned for the first piece, has `between` happen, and then reads the piece with that.
+    fn read_late(
+        cache: &CleanCache<Arena, DiskFile>,
+        between: impl FnOnce(&mut Worker),
+    ) -> (Vec<u8>, Vec<u8>) {
+        let mut worker = cache.connect().expect("the first");
+        let plan = cache.plan(0, PIECE, &Made::default());
+        let wanted = *plan.iter().next().expect("nothing is here");
+        let mut data = vec![0; wanted.what.bytes()];
+        assert!(read_at_once(wanted.place, &mut data));
+        between(&mut worker);
+        let read = MadeRead { what: wanted.what, data: &data, disk_ns: 0, cpu_ns: 0 };
+        let late = cache.read_with(&mut worker, 0, PIECE, &Made::of(&[read]));
+        let late = late.expect("there").to_vec();
+        let now = cache.read(&mut worker, 0, PIECE).expect("there").to_vec();
+        cache.disconnect(worker);
+        (late, now)
+    }
+
+    #[test]
+    fn what_was_read_for_a_request_is_kept() {
+        let cache = cache();
+        let (late, now) = read_late(&cache, |_| {});
+        assert!(late == [7; PIECE] && now == late);
+        let counters = cache.status().counters;
+        assert_eq!((counters.store_reads, counters.hits), (1, 4), "one read of four blocks");
+        assert!(cache.plan(0, PIECE, &Made::default()).is_empty());
+    }
+
+    #[test]
+    fn what_was_read_before_it_was_changed_is_not_kept() {
+        for is_zeroed in [true, false] {
+            let cache = cache();
+            let (late, now) = read_late(&cache, |worker| {
+                if is_zeroed {
+                    cache.write_zeroes(worker, 0, PIECE as u64, false).expect("room");
+                } else {
+                    worker.slot(0, PIECE).fill(9);
+                    cache.write(worker, 0, PIECE).expect("room");
+                }
+            });
+            // Who asked before may have either.
+            let new = if is_zeroed { 0 } else { 9 };
+            assert!(late == [7; PIECE] || late == [new; PIECE]);
+            assert!(now == [new; PIECE], "an old copy was kept");
+        }
     }
 }

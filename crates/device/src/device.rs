@@ -47,7 +47,7 @@ use crate::shortage::{Room, Shortage};
 use crate::statistics::{Counters, Status};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BLOCKS, Worker};
-use early::{PLANNED_BLOCKS_MAX, read_now};
+use early::read_now;
 use search::Search;
 
 /// Of a pool all that it may hold.
@@ -72,6 +72,8 @@ const SPILLS_MAX: u32 = 1 << 16;
 const TRIES_MAX: u32 = 4;
 /// A store is nearly full when less than this part of it is left.
 const SCARCE_PART: u64 = 8;
+/// Blocks of a request that are looked at for what is to be read: some pieces.
+pub(crate) const PLANNED_BLOCKS_MAX: u64 = 64;
 /// Blocks that are forgotten in one go.
 pub(crate) const FORGET_BLOCKS: u64 = 1 << 14;
 

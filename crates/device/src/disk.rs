@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
-use zpager_store::Errno;
+use zpager_store::{Errno, FilePlace};
 use zpager_sys::file::Fd;
 
 /// What a clean cache is in front of. Offsets and lengths are whole blocks of 4096 bytes, and buffers
@@ -14,6 +14,12 @@ pub trait Disk {
     /// # Errors
     /// The system's.
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno>;
+
+    /// Where [`Disk::read_at`] would read in a file that others may read at the same time, if that is what it
+    /// would do.
+    fn file_place(&self, _offset_bytes: u64) -> Option<FilePlace> {
+        None
+    }
 
     /// Writes all of `data`; where it fails a part may have been written.
     ///
@@ -60,6 +66,10 @@ fn errno(error: rustix::io::Errno) -> Errno {
 impl Disk for DiskFile {
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         self.fd().read_exact_at(offset_bytes, data).map_err(|error| Errno(error.0))
+    }
+
+    fn file_place(&self, offset_bytes: u64) -> Option<FilePlace> {
+        Some(FilePlace { descriptor: self.file.as_raw_fd(), offset_bytes })
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {

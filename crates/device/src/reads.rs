@@ -1,6 +1,6 @@
-//! Reads of the store that go on while a connection serves other requests.
+//! Reads of the store, or of a clean cache's disk, that go on while a connection serves other requests.
 //!
-//! A request whose blocks lie in the store says what is to be read for it ([`Plan`]) and waits for that, and
+//! A request whose blocks lie there says what is to be read for it ([`Plan`]) and waits for that, and
 //! the connection takes the next one. Once all of it was read the request is done as any other, with what
 //! was read in place of reads of its own ([`Made`]). So a connection has as many reads at the disk as its
 //! client wants blocks, and blocks in the pool wait for none of them. What another request is having read
@@ -14,7 +14,7 @@
 //!
 //! Invariants: a buffer that the kernel reads into is touched by nobody before its read has ended, and is
 //! not given back before; what was read of a cluster that is another one by now is not used
-//! ([`zpager_store::Early`]). Requests, reads and rounds of a request are bounded.
+//! ([`zpager_store::Early`]), and of blocks that are written meanwhile nothing is kept ([`Ticket`]). Requests, reads and rounds of a request are bounded.
 //!
 //! Nothing is allocated once it is made.
 //!
@@ -22,6 +22,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ use io_uring::{IoUring, opcode, types};
 use rustix::io::{Errno, pread};
 use zpager_codec::{PAGE_BYTES, Page};
 use zpager_store::{CLUSTER_BYTES, Early, FilePlace};
+
+use crate::writers::Ticket;
 
 /// Most reads of one request.
 const PLAN_MAX: usize = 16;
@@ -55,10 +58,19 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 /// Some of the reads.
 pub(crate) type Set = u64;
 
+/// What a read has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum What {
+    /// Records of a store.
+    Records(Early),
+    /// Blocks of a disk, one behind the other, and whether they are still what they were.
+    Blocks { first: u64, count: usize, ticket: Option<Ticket> },
+}
+
 /// A read that is to be made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
-    pub(crate) early: Early,
+    pub(crate) what: What,
     pub(crate) place: FilePlace,
 }
 
@@ -80,7 +92,7 @@ pub struct Made<'a> {
 /// One read that was made in whole.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MadeRead<'a> {
-    pub(crate) early: Early,
+    pub(crate) what: What,
     pub(crate) data: &'a [u8],
     /// How long the disk took for it, beside others, and the processor.
     pub(crate) disk_ns: u64,
@@ -97,7 +109,7 @@ enum Stage {
 
 #[derive(Debug, Clone, Copy)]
 struct Read {
-    early: Early,
+    what: What,
     /// Where its buffer is.
     first_page: usize,
     stage: Stage,
@@ -130,6 +142,35 @@ pub(crate) struct Reads<T> {
     beside: u32,
 }
 
+impl What {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            What::Records(early) => early.bytes(),
+            What::Blocks { count, .. } => count * PAGE_BYTES,
+        }
+    }
+
+    /// Whether it has a block of a disk.
+    pub(crate) fn has_block(&self, block: u64) -> bool {
+        matches!(self, What::Blocks { first, count, .. } if (*first..first + *count as u64).contains(&block))
+    }
+
+    /// Whether all of another one is in it.
+    pub(crate) fn contains(&self, other: &What) -> bool {
+        match (self, other) {
+            (What::Records(early), What::Records(other)) => early.contains(other),
+            (_, What::Blocks { first, count, .. }) => {
+                self.has_block(*first) && self.has_block(first + *count as u64 - 1)
+            }
+            _ => false,
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        matches!(self, What::Records(early) if early.is_whole())
+    }
+}
+
 impl Plan {
     /// Adds one; there is room.
     pub(crate) fn push(&mut self, wanted: Wanted) {
@@ -143,7 +184,7 @@ impl Plan {
 
     /// Whether it is one read, of no more than is wanted.
     fn is_single(&self) -> bool {
-        self.count == 1 && self.iter().all(|wanted| !wanted.early.is_whole())
+        self.count == 1 && self.iter().all(|wanted| !wanted.what.is_whole())
     }
 
     /// Whether nothing is to be read.
@@ -175,6 +216,15 @@ impl<'a> Made<'a> {
     }
 }
 
+impl<'a> MadeRead<'a> {
+    /// A block of a disk, if it has that: its bytes, and the ticket of all the blocks that came with it.
+    pub(crate) fn block(&self, block: u64) -> Option<(&'a [u8], Option<Ticket>, Range<u64>)> {
+        let What::Blocks { first, count, ticket } = self.what else { return None };
+        let at = block.checked_sub(first)? as usize * PAGE_BYTES;
+        Some((self.data.get(at..at + PAGE_BYTES)?, ticket, first..first + count as u64))
+    }
+}
+
 impl<T: Copy> Waiting<T> {
     pub(crate) fn new(request: T) -> Self {
         Waiting { request, own: 0, others: 0, rounds: 0 }
@@ -202,7 +252,7 @@ pub(crate) fn read_at_once(place: FilePlace, buffer: &mut [u8]) -> bool {
     true
 }
 
-/// Pages of buffers that a connection has, of a device of so much memory that has a store.
+/// Pages of buffers that a connection has, of a device of so much memory that reads files.
 pub(crate) fn buffer_pages(memory_bytes: u64) -> usize {
     (memory_bytes as usize / MEMORY_PART / PAGE_BYTES).clamp(PAGES_MIN, PAGES_MAX)
 }
@@ -280,7 +330,7 @@ impl<T: Copy> Reads<T> {
             return false;
         }
         for wanted in plan.iter() {
-            match self.find_going(&wanted.early) {
+            match self.find_going(&wanted.what) {
                 Some(others) => waiting.others |= others,
                 None => match self.begin_read(wanted) {
                     Some(own) => waiting.own |= own,
@@ -320,14 +370,14 @@ impl<T: Copy> Reads<T> {
 
     fn made_read(&self, number: usize) -> Option<MadeRead<'_>> {
         let read = self.reads[number].as_ref().filter(|read| read.stage == Stage::Whole)?;
-        let (early, disk_ns) = (read.early, read.disk_ns);
+        let (what, disk_ns) = (read.what, read.disk_ns);
         // SAFETY: pages are arrays of bytes one behind the other; these are the read's alone, it has ended,
         // and they are initialised.
         let data = unsafe {
             let start = self.buffers.as_ptr().add(read.first_page).cast();
-            std::slice::from_raw_parts(start, early.bytes())
+            std::slice::from_raw_parts(start, what.bytes())
         };
-        Some(MadeRead { early, data, disk_ns, cpu_ns: 0 })
+        Some(MadeRead { what, data, disk_ns, cpu_ns: 0 })
     }
 
     /// Gives back the buffers of reads that have ended.
@@ -337,7 +387,7 @@ impl<T: Copy> Reads<T> {
             if own & 1 << number != 0
                 && let Some(read) = self.reads[number].take()
             {
-                self.used_pages &= !pages_mask(read.early.bytes(), read.first_page);
+                self.used_pages &= !pages_mask(read.what.bytes(), read.first_page);
             }
         }
     }
@@ -381,7 +431,7 @@ impl<T: Copy> Reads<T> {
         // Until another one had ended the disk was at that.
         let from = self.last_end.map_or(read.began, |end| end.max(read.began));
         read.disk_ns = now.duration_since(from).as_nanos() as u64;
-        read.stage = if result == read.early.bytes() as i32 { Stage::Whole } else { Stage::Failed };
+        read.stage = if result == read.what.bytes() as i32 { Stage::Whole } else { Stage::Failed };
         self.last_end = Some(now);
         let still = !(1 << number);
         self.waiting.iter_mut().for_each(|waiting| waiting.others &= still);
@@ -406,22 +456,22 @@ impl<T: Copy> Reads<T> {
     }
 
     /// The read that goes on and will have it, too.
-    fn find_going(&self, early: &Early) -> Option<Set> {
-        let has = |read: &Read| read.stage == Stage::Going && read.early.contains(early);
+    fn find_going(&self, what: &What) -> Option<Set> {
+        let has = |read: &Read| read.stage == Stage::Going && read.what.contains(what);
         let number = self.reads.iter().position(|read| read.as_ref().is_some_and(has))?;
         Some(1 << number)
     }
 
     /// Begins a read, or makes it where there is no ring.
     fn begin_read(&mut self, wanted: &Wanted) -> Option<Set> {
-        let Wanted { early, place } = *wanted;
+        let Wanted { what, place } = *wanted;
         let number = self.reads.iter().position(Option::is_none)?;
-        let first_page = self.find_pages(early.bytes())?;
+        let first_page = self.find_pages(what.bytes())?;
         let began = Instant::now();
-        let stage = self.start(number as u64, place, first_page, early.bytes());
+        let stage = self.start(number as u64, place, first_page, what.bytes());
         let disk_ns = began.elapsed().as_nanos() as u64;
-        self.used_pages |= pages_mask(early.bytes(), first_page);
-        self.reads[number] = Some(Read { early, first_page, stage, began, disk_ns });
+        self.used_pages |= pages_mask(what.bytes(), first_page);
+        self.reads[number] = Some(Read { what, first_page, stage, began, disk_ns });
         Some(1 << number)
     }
 
@@ -523,7 +573,8 @@ mod tests {
                 let place = Place::from_raw(grains << 12 | 99);
                 let early = Early::of(self.clusters, &[place], 4096);
                 let (descriptor, offset_bytes) = (self.file.as_raw_fd(), early.offset_bytes());
-                plan.push(Wanted { early, place: FilePlace { descriptor, offset_bytes } });
+                let what = What::Records(early);
+                plan.push(Wanted { what, place: FilePlace { descriptor, offset_bytes } });
             }
             plan
         }
@@ -533,7 +584,8 @@ mod tests {
             for (cluster, bytes) in clusters {
                 let early = Early::whole(self.clusters, cluster, bytes);
                 let (descriptor, offset_bytes) = (self.file.as_raw_fd(), early.offset_bytes());
-                plan.push(Wanted { early, place: FilePlace { descriptor, offset_bytes } });
+                let what = What::Records(early);
+                plan.push(Wanted { what, place: FilePlace { descriptor, offset_bytes } });
             }
             plan
         }

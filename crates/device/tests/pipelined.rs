@@ -11,10 +11,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use versions::{BLOCK_BYTES, BLOCKS, MIB, Swap, WARM_BLOCKS, device, fill, version_of};
+use versions::{BLOCK_BYTES, BLOCKS, MIB, WARM_BLOCKS, device, fill, store_file, version_of};
 use zpager_device::nbd::{Command, Ended, Export, REQUEST_BYTES, Request, serve_client};
-use zpager_device::{Target, Worker};
-use zpager_policy::DesignId;
+use zpager_device::{Arena, CleanCache, DiskFile, Setup, Target, Worker};
+use zpager_policy::{DesignId, Settings};
 use zpager_seed::{Random, random};
 
 const CLIENTS: u64 = 2;
@@ -74,6 +74,7 @@ struct Client<'a> {
     incoming: Incoming,
     first_block: u64,
     structured: bool,
+    may_trim: bool,
     random: Random,
     /// Of its own blocks what they are.
     versions: Vec<u32>,
@@ -198,7 +199,10 @@ impl Client<'_> {
             2 => {
                 let from = (first - self.first_block) as usize;
                 self.versions[from..from + count as usize].fill(0);
-                self.ask(Command::Trim, first, count, b"");
+                // A disk may keep what is trimmed.
+                let is_trim = self.may_trim && self.random.u8(..) < 128;
+                let how = if is_trim { Command::Trim } else { Command::WriteZeroes };
+                self.ask(how, first, count, b"");
             }
             _ => self.ask(Command::Read, first, count, b""),
         }
@@ -234,21 +238,21 @@ impl Client<'_> {
     }
 }
 
-fn serve(device: &Swap, stream: &UnixStream, mut worker: Worker) -> Ended {
+fn serve(device: &impl Target, stream: &UnixStream, mut worker: Worker) -> Ended {
     let export = Export { name: "swap".to_owned(), size_bytes: BLOCKS * BLOCK_BYTES };
     let ended = serve_client(stream, device, &mut worker, &export, || {});
     device.disconnect(worker);
     ended
 }
 
-fn check(structured: bool, seed: u64) {
-    let device = device(DesignId::Default);
+/// Clients at the same time, of each of which some answers are later than others.
+fn check(device: &(impl Target + Sync), structured: bool, may_trim: bool, seed: u64) {
     let mut random = random(seed);
     thread::scope(|scope| {
         for number in 0..CLIENTS {
             let (server, client) = UnixStream::pair().expect("sockets");
             let worker = device.connect().expect("room");
-            let (device, random) = (&device, random.fork());
+            let random = random.fork();
             let serving = scope.spawn(move || serve(device, &server, worker));
             scope.spawn(move || {
                 let client = Client {
@@ -256,6 +260,7 @@ fn check(structured: bool, seed: u64) {
                     incoming: Incoming::of(&client),
                     first_block: number * (BLOCKS / CLIENTS),
                     structured,
+                    may_trim,
                     random,
                     versions: vec![0; (BLOCKS / CLIENTS) as usize],
                     under_way: HashMap::new(),
@@ -268,19 +273,42 @@ fn check(structured: bool, seed: u64) {
             });
         }
     });
-    let status = device.status();
-    assert!(status.counters.spilled_reads > u64::from(STEPS), "{:?}", status.counters);
-    assert!(status.held_bytes <= 10 * MIB, "{} held", status.held_bytes);
+    assert!(device.status().held_bytes <= 10 * MIB, "{:?}", device.status());
+}
+
+fn check_device(structured: bool, seed: u64) {
+    let device = device(DesignId::Default);
+    check(&device, structured, true, seed);
+    let counters = device.status().counters;
+    assert!(counters.spilled_reads > u64::from(STEPS), "{counters:?}");
 }
 
 #[test]
 fn answers_with_their_data_at_once() {
-    check(false, 2005);
+    check_device(false, 2005);
 }
 
 #[test]
 fn answers_in_chunks() {
-    check(true, 2006);
+    check_device(true, 2006);
+}
+
+#[test]
+fn what_a_clean_cache_reads_of_its_disk() {
+    let file = store_file();
+    rustix::fs::ftruncate(&file, BLOCKS * BLOCK_BYTES).expect("a disk");
+    let setup = Setup {
+        size_bytes: BLOCKS * BLOCK_BYTES,
+        memory_bytes: 10 * MIB,
+        memory_bytes_max: 10 * MIB,
+        ahead_bytes: None,
+        settings: Settings::of(DesignId::Default),
+    };
+    let cache = CleanCache::new(Arena, &setup, DiskFile::new(file)).expect("address space");
+    check(&cache, false, false, 2008);
+    let counters = cache.status().counters;
+    assert!(counters.store_reads > u64::from(STEPS / 4), "{counters:?}");
+    assert!(counters.hits > u64::from(STEPS / 4), "{counters:?}");
 }
 
 /// Of a client that goes while much of the store is being read for it nothing is left but its blocks.
@@ -303,6 +331,7 @@ fn a_client_that_goes_in_the_midst() {
                 incoming: Incoming::of(&client),
                 first_block: 0,
                 structured: false,
+                may_trim: true,
                 random: random(2007 + round),
                 versions: vec![1; BLOCKS as usize],
                 under_way: HashMap::new(),

@@ -17,24 +17,21 @@ use zpager_store::{Blocks, Early};
 
 use super::Shared;
 use crate::moment::Moment;
-use crate::reads::{Made, MadeRead, Plan, Wanted, read_at_once};
+use crate::reads::{Made, MadeRead, Plan, Wanted, What, read_at_once};
 use crate::target::Refused;
 use crate::worker::{PIECE_BYTES, Worker};
-
-/// Blocks of a request that are looked at for what is to be read: some pieces.
-pub(super) const PLANNED_BLOCKS_MAX: u64 = 64;
 
 /// Makes a read into the worker's pages, where it stays until the next one. Where it fails it is as if it had
 /// not been made: the block's own read then says why.
 pub(super) fn read_now(wanted: Wanted, worker: &mut Worker) -> Option<MadeRead<'static>> {
     let began = Moment::now();
-    let buffer = &mut worker.bytes_mut()[..wanted.early.bytes()];
+    let buffer = &mut worker.bytes_mut()[..wanted.what.bytes()];
     let is_whole = read_at_once(wanted.place, buffer);
     // SAFETY: the worker's pages outlive whoever reads a piece into it, and until the next read nobody writes
     // to them: looking at a block changes what the worker has of it, and no page.
     let data = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), buffer.len()) };
     let (disk_ns, cpu_ns) = began.elapsed_ns();
-    is_whole.then_some(MadeRead { early: wanted.early, data, disk_ns, cpu_ns })
+    is_whole.then_some(MadeRead { what: wanted.what, data, disk_ns, cpu_ns })
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
@@ -44,15 +41,15 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         let mut block = blocks.start;
         let cache = &self.engine.cache;
         while block < blocks.end && !plan.is_full() && !made.is_full() {
-            let planned = |early: &Early| {
-                plan.iter().any(|wanted| wanted.early.contains(early))
-                    || made.iter().any(|read| read.early.contains(early))
+            let is_planned = |what: &What| {
+                plan.iter().any(|wanted| wanted.what.contains(what))
+                    || made.iter().any(|read| read.what.contains(what))
             };
             let most = (blocks.end - block) as usize;
             let spilled = matches!(cache.index.get(block).state(), State::Spilled { .. });
             let early = spilled.then(|| cache.plan_wide(block, most, PIECE_BYTES)).flatten();
             block += early.map_or(1, |early| early.records() as u64);
-            if let Some(early) = early.filter(|early| !planned(early))
+            if let Some(early) = early.filter(|early| !is_planned(&What::Records(*early)))
                 && let Some(wanted) = self.locate(early)
             {
                 plan.push(wanted);
@@ -63,7 +60,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
 
     fn locate(&self, early: Early) -> Option<Wanted> {
         let place = self.engine.cache.store_blocks()?.file_place(early.offset_bytes())?;
-        Some(Wanted { early, place })
+        Some(Wanted { what: What::Records(early), place })
     }
 
     /// The read that looking at `block` and at most `most` in all begins with, if it begins with one that
@@ -86,18 +83,20 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
             return None;
         };
         let clusters = self.engine.cache.clusters()?;
-        reads.find(|read| read.early.covers(clusters, place)).copied()
+        let has = |read: &MadeRead<'_>| matches!(read.what, What::Records(early) if early.covers(clusters, place));
+        reads.find(|read| has(read)).copied()
     }
 
     /// Counts a read that was made.
     pub(super) fn note_made(&mut self, read: &MadeRead<'_>) {
+        let What::Records(early) = &read.what else { return };
         self.counters.store_reads += 1;
-        self.counters.store_read_bytes += read.early.bytes() as u64;
+        self.counters.store_read_bytes += early.bytes() as u64;
         self.note_read(read.disk_ns, read.cpu_ns);
-        self.engine.cache.note_wide(&read.early);
+        self.engine.cache.note_wide(early);
         if let Some(seeks) = &mut self.seeks {
             let pool_ns = self.give_way.as_ref().map_or(0, GiveWay::pool_ns);
-            seeks.read(1, read.early.bytes(), read.disk_ns, pool_ns);
+            seeks.read(1, early.bytes(), read.disk_ns, pool_ns);
             self.engine.cache.set_sweeping(seeks.are_dear());
         }
     }
@@ -112,7 +111,9 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     ) -> Result<(), Refused> {
         // SAFETY: the bytes are borrowed until after `end_read` below.
         let data = unsafe { std::slice::from_raw_parts(read.data.as_ptr(), read.data.len()) };
-        self.engine.cache.begin_wide(read.early, data);
+        if let What::Records(early) = read.what {
+            self.engine.cache.begin_wide(early, data);
+        }
         let before = self.counters;
         let looked = self.look(worker, at, block);
         if self.engine.cache.end_read() {
@@ -170,7 +171,7 @@ mod tests {
     /// How long the read is that a block needs.
     fn read_bytes(device: &impl Target, block: u64) -> usize {
         let plan = device.plan(block * BLOCK_BYTES, BLOCK_BYTES as usize, &Made::default());
-        plan.iter().map(|wanted| wanted.early.bytes()).sum()
+        plan.iter().map(|wanted| wanted.what.bytes()).sum()
     }
 
     #[test]
@@ -182,7 +183,8 @@ mod tests {
             let clusters = shared.engine.cache.clusters().expect("a store");
             for bytes in [8192, CLUSTER_BYTES].repeat(400) {
                 let early = Early::whole(clusters, 1, bytes);
-                let read = MadeRead { early, data: &[], disk_ns: read_ns(bytes), cpu_ns: 0 };
+                let (what, disk_ns) = (What::Records(early), read_ns(bytes));
+                let read = MadeRead { what, data: &[], disk_ns, cpu_ns: 0 };
                 shared.note_made(&read);
             }
         };
@@ -201,12 +203,12 @@ mod tests {
         let (at, bytes) = (BLOCK * BLOCK_BYTES, 16 * BLOCK_BYTES as usize);
         let plan = device.plan(at, bytes, &Made::default());
         let wanted = *plan.iter().next().expect("it is in the store");
-        let mut buffer = vec![0; wanted.early.bytes()];
+        let mut buffer = vec![0; wanted.what.bytes()];
         assert!(read_at_once(wanted.place, &mut buffer));
-        let read = MadeRead { early: wanted.early, data: &buffer, disk_ns: 1000, cpu_ns: 0 };
+        let read = MadeRead { what: wanted.what, data: &buffer, disk_ns: 1000, cpu_ns: 0 };
         let made = Made::of(&[read]);
         let left = device.plan(at, bytes, &made);
-        assert!(left.iter().all(|other| !wanted.early.contains(&other.early)));
+        assert!(left.iter().all(|other| !wanted.what.contains(&other.what)));
         let before = device.status().counters;
         let data = device.read_with(&mut worker, at, bytes, &made).expect("there");
         for (block, data) in (BLOCK..).zip(data.chunks(BLOCK_BYTES as usize)) {

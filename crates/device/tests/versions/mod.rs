@@ -34,7 +34,7 @@ pub(crate) fn device(id: DesignId) -> Swap {
 }
 
 /// A file without a name, of which each read is the disk's where that can be, and takes its time.
-fn store_file() -> OwnedFd {
+pub(crate) fn store_file() -> OwnedFd {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("store");
     let mut options = OpenOptions::new();
