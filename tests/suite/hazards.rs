@@ -400,6 +400,19 @@ fn killed_in_their_forks() {
     assert!(managed.stats.swapped_in_pages < 1000, "{:?}", managed.stats);
 }
 
+/// Children that are killed before they have begun leave nothing behind: in the end there would be no slot for
+/// another one, and no room.
+#[test]
+fn killed_before_they_begin() {
+    let setup = Setup::of_mib(24).start(Start::FirstInstruction);
+    let job = victims::job("stillborn");
+    let managed = job.managed(&setup);
+    managed.expect_like(&job.free());
+    let report = managed.outcome.report();
+    assert!(!report.contains("not managed"), "{report}");
+    assert!(managed.stats.swapped_in_pages < 1000, "{:?}", managed.stats);
+}
+
 /// A sandbox that the kernel does not let a program into, as libraries ask for one to see whether there are
 /// any: the program stays managed.
 #[test]

@@ -320,10 +320,19 @@ impl Process {
                 self.unshare_with_child();
                 self.engine.cache.unshare_spilled();
             }
-            // The slot is the child's to take.
-            _ => self.unborn = None,
+            child => self.give_slot(child as i32),
         }
         result
+    }
+
+    /// The slot of a child is the child's to take; where that is killed before it has, who buries it finds the slot by
+    /// its id. Nobody here knows that in a pid namespace: the slot is this process's then for as long as it lives.
+    fn give_slot(&mut self, child_pid: i32) {
+        if let Some(slot) = self.unborn.take()
+            && self.sees_run()
+        {
+            self.control.processes.take_over(slot, identity::run_pid(), child_pid);
+        }
     }
 
     /// Asks what the program advised about its children before it was managed; the kernel has it. Without
@@ -387,8 +396,10 @@ impl Process {
     /// Takes the slot that the parent has claimed, or claims one.
     fn take_slot(&mut self, parent: i32) -> ChildHolds {
         let unborn = self.unborn.take();
+        let pid = identity::run_pid();
+        // The parent may have given it already.
         let is_own = |slot: &&ProcessSlot| {
-            self.control.processes.take_over(slot, parent, identity::run_pid())
+            self.control.processes.take_over(slot, parent, pid) || slot.pid.load(Relaxed) == pid
         };
         let taken = unborn.filter(is_own);
         self.slot = taken.unwrap_or_else(|| claim_slot(self.control));

@@ -13,7 +13,8 @@
 //! A forked child's slot is claimed before the fork, by its parent's id, so that what is
 //! held for it is given back with what its parent has should that be killed. The child
 //! takes it over first of all ([`Processes::take_over`]); where it comes too late nothing
-//! is held for it any more.
+//! is held for it any more. The parent gives it to the child too, which may be killed
+//! before it has begun.
 
 use core::sync::atomic::{
     AtomicI32, AtomicU32, AtomicU64,
@@ -171,8 +172,8 @@ impl Processes {
         claimed
     }
 
-    /// The slot that was claimed by `parent` for the calling process is that of `pid` from now on. False where
-    /// it was given back, as the parent was gone.
+    /// The slot that was claimed by `parent` for its child is that of `pid`, the child, from now on. False where
+    /// it is already, or was given back, as the parent was gone.
     pub fn take_over(&self, slot: &ProcessSlot, parent: i32, pid: i32) -> bool {
         slot.pid.compare_exchange(parent, pid, AcqRel, Relaxed).is_ok()
     }
