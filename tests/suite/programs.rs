@@ -368,6 +368,24 @@ fn make_with_jobs() {
     check(&job, 24);
 }
 
+/// It loads the agent once more for the program that it emulates, in memory that is managed already.
+#[test]
+fn valgrind() {
+    let Some(valgrind) = program("valgrind", "valgrind") else { return };
+    let Some(sort) = program("sort", "coreutils") else { return };
+    let job = Job::new(valgrind)
+        .arguments(["-q", "--tool=none"])
+        .argument(sort)
+        .arguments(["-S", "1G", "--parallel", "1", "input"])
+        .variable("LC_ALL", "C")
+        .file("input", lines(100_000));
+    let _turn = turn();
+    let free = job.free().expect_success();
+    let managed = job.managed(&Setup::of_mib(16).start(Start::Pressure));
+    managed.expect_like(&free);
+    managed.expect_pressed();
+}
+
 /// Go's runtime: its own threads, stacks, signals and collector, in a program without a loader.
 #[test]
 fn go_objects_and_goroutines() {

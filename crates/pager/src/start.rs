@@ -127,6 +127,12 @@ pub unsafe fn load(image: Image) {
     if filters > control.settings.filters {
         return control.events.note(EventKind::Sandboxed, run_pid, 0, 0);
     }
+    // An emulator that is managed has loaded this for the program that it runs in the same memory, as valgrind does:
+    // what it holds is no former program's.
+    let is_own = |slot: &ProcessSlot| slot.pid.load(Relaxed) == run_pid;
+    if control.processes.in_use().any(is_own) && process::is_brk_emulated() {
+        return;
+    }
     retire_before(control);
     if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
         if process::is_brk_emulated() {
