@@ -351,6 +351,22 @@ fn status_input_and_output_pass_through() {
     }
 }
 
+/// Alone, and where a parent waits for it.
+#[test]
+fn a_budget_that_cannot_be_held_is_told() {
+    let victim = victims::build("field", &[]);
+    let field = [victim.to_str().expect("text"), "1", "60", "noise", "1"];
+    let free = Command::new(field[0]).args(&field[1..]).output().expect("the victim runs");
+    for shell in [&[][..], &["sh", "-c", "\"$0\" \"$@\"; exit"]] {
+        let mut command = Command::new(places::zpager());
+        command.args(["run", "--memory", "12M", "--store", "none", "--"]);
+        let output = command.args(shell).args(field).output().expect("zpager runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && output.stdout == free.stdout, "{shell:?}: {text}");
+        assert!(text.contains("the budget cannot be held"), "{shell:?}: {text}");
+    }
+}
+
 /// A zpager in another one's run gets out of its hands, and its program has the budget that it names.
 #[test]
 fn a_run_within_a_run() {

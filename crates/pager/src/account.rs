@@ -150,6 +150,16 @@ impl Process {
     pub(crate) fn room_bytes(&self) -> i64 {
         self.control.room_bytes()
     }
+
+    /// By how much the budget is exceeded whatever relatives give.
+    pub(crate) fn own_excess_bytes(&self) -> i64 {
+        if self.control.processes.count() <= 1 {
+            return -self.room_bytes();
+        }
+        let Published { resident_bytes, pool_bytes, metadata_bytes, .. } = self.published;
+        let own_bytes = resident_bytes + pool_bytes + metadata_bytes;
+        own_bytes as i64 - self.control.budget_bytes.load(Relaxed) as i64
+    }
 }
 
 /// Moves a value's change into the slot, which is this process's alone, and into the sum. The sum is never

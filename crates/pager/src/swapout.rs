@@ -142,9 +142,9 @@ impl Process {
             self.starved_turns = (self.starved_turns * 2).clamp(1, STARVED_TURNS_MAX);
             self.starved_pause = self.starved_turns;
         }
-        let alone = self.control.processes.count() <= 1;
-        if alone && self.room_bytes() < -EXCESS_BYTES {
-            self.note(EventKind::BudgetExceeded, (-self.room_bytes()) as u64, 0);
+        let excess_bytes = self.own_excess_bytes();
+        if excess_bytes > EXCESS_BYTES {
+            self.note(EventKind::BudgetExceeded, excess_bytes as u64, 0);
         }
     }
 
