@@ -127,10 +127,11 @@ pub unsafe fn load(image: Image) {
     if filters > control.settings.filters {
         return control.events.note(EventKind::Sandboxed, run_pid, 0, 0);
     }
-    // An emulator that is managed has loaded this for the program that it runs in the same memory, as valgrind does:
-    // what it holds is no former program's.
+    // An emulator that is managed has loaded this for the program that it runs in its own memory, as valgrind does:
+    // what it holds is no former program's. Who serves the calls of another process traces it.
     let is_own = |slot: &ProcessSlot| slot.pid.load(Relaxed) == run_pid;
-    if control.processes.in_use().any(is_own) && process::is_brk_emulated() {
+    let has_slot = control.processes.in_use().any(is_own);
+    if has_slot && process::is_brk_emulated() && !process::is_traced() {
         return;
     }
     retire_before(control);

@@ -221,6 +221,12 @@ impl Confinement {
     }
 }
 
+/// Whether another process traces this one (ptrace(2)); not where `/proc` does not tell.
+pub fn is_traced() -> bool {
+    let mut text = [0; STATUS_BYTES];
+    !matches!(field(own_status(&mut text), b"TracerPid:").trim(), "" | "0")
+}
+
 /// Whether who traces this process serves its brk(2) in the kernel's place, as proot does: the kernel knows
 /// nothing of the memory below the break.
 pub fn is_brk_emulated() -> bool {
