@@ -7,7 +7,6 @@
 #define CHILDREN 2500
 #define SHARED_PAGES (4 * MIB_PAGES)
 #define LEFT_PAGES (18 * MIB_PAGES)
-#define PASSES 10
 
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
@@ -24,12 +23,7 @@ int main(int argc, char **argv) {
     }
     pages_check(shared, SHARED_PAGES, tag);
     CHECK(munmap(shared, SHARED_PAGES * PAGE_BYTES) == 0);
-    /* Until it is noticed. */
-    usleep(600000);
-    char *memory = pages_map(LEFT_PAGES);
-    pages_fill(memory, LEFT_PAGES, tag);
-    for (int pass = 0; pass < PASSES; pass++)
-        pages_check(memory, LEFT_PAGES, tag);
+    need_room(LEFT_PAGES, tag);
     note(tag);
     return victim_end();
 }

@@ -7,7 +7,6 @@
 #define KILLED 40
 #define KILLED_PAGES (6 * MIB_PAGES)
 #define LEFT_PAGES (8 * MIB_PAGES)
-#define PASSES 10
 
 static void fork_for_ever(uint64_t tag) {
     CHECK(setpgid(0, 0) == 0);
@@ -34,12 +33,7 @@ int main(int argc, char **argv) {
         CHECK(kill(i % 2 ? child : -child, SIGKILL) == 0);
         CHECK(WIFSIGNALED(wait_for(child)));
     }
-    /* Until it is noticed. */
-    usleep(600000);
-    char *memory = pages_map(LEFT_PAGES);
-    pages_fill(memory, LEFT_PAGES, tag);
-    for (int pass = 0; pass < PASSES; pass++)
-        pages_check(memory, LEFT_PAGES, tag);
+    need_room(LEFT_PAGES, tag);
     note(tag);
     return victim_end();
 }

@@ -187,6 +187,18 @@ static inline int victim_end(void) {
     return 0;
 }
 
+/*
+ * All of so much memory is used several times, by who has room for it once it was noticed that others
+ * are gone.
+ */
+static inline void need_room(size_t pages, uint64_t tag) {
+    usleep(600000);
+    char *memory = pages_map(pages);
+    pages_fill(memory, pages, tag);
+    for (int pass = 0; pass < 10; pass++)
+        pages_check(memory, pages, tag);
+}
+
 /* Waits for `pid` and returns its wait status; ends the victim if there is none. */
 static inline int wait_for(pid_t pid) {
     int status;

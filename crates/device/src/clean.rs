@@ -32,8 +32,8 @@ use zpager_pool::SpaceSource;
 use zpager_store::Errno;
 
 use crate::device::{
-    BLOCK_BYTES, FORGET_BLOCKS, GROWTH_BYTES, PLANNED_BLOCKS_MAX, Setup, blocks_of, check_memory,
-    engine, engine_bytes, shown,
+    BLOCK_BYTES, FORGET_BLOCKS, GROWTH_BYTES, Setup, blocks_of, check_memory, engine, engine_bytes,
+    planned_blocks, shown,
 };
 use crate::disk::Disk;
 use crate::nbd::BUFFERS_BYTES;
@@ -262,9 +262,7 @@ impl<M: SpaceSource + Copy, D: Disk> Target for CleanCache<M, D> {
             return plan;
         }
         let shared = self.lock();
-        let mut block = offset_bytes / BLOCK_BYTES;
-        let end = (offset_bytes + bytes as u64).div_ceil(BLOCK_BYTES);
-        let end = end.min(block + PLANNED_BLOCKS_MAX);
+        let Range { start: mut block, end } = planned_blocks(offset_bytes, bytes);
         while block < end && !plan.is_full() && !made.is_full() {
             let run_end = end.min(block + PIECE_BLOCKS as u64);
             let is_wanted = |block: &u64| {

@@ -73,7 +73,7 @@ const TRIES_MAX: u32 = 4;
 /// A store is nearly full when less than this part of it is left.
 const SCARCE_PART: u64 = 8;
 /// Blocks of a request that are looked at for what is to be read: some pieces.
-pub(crate) const PLANNED_BLOCKS_MAX: u64 = 64;
+const PLANNED_BLOCKS_MAX: u64 = 64;
 /// Blocks that are forgotten in one go.
 pub(crate) const FORGET_BLOCKS: u64 = 1 << 14;
 
@@ -261,9 +261,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         if self.buffer_pages == 0 {
             return Plan::default();
         }
-        let first = offset_bytes / BLOCK_BYTES;
-        let end = (offset_bytes + bytes as u64).div_ceil(BLOCK_BYTES);
-        self.lock().plan(first..end.min(first + PLANNED_BLOCKS_MAX), made)
+        self.lock().plan(planned_blocks(offset_bytes, bytes), made)
     }
 
     fn read_with<'a>(
@@ -493,6 +491,13 @@ pub(crate) fn blocks_of(offset_bytes: u64, bytes: usize, size_bytes: u64) -> Ran
     let blocks = offset_bytes / BLOCK_BYTES..end_bytes.div_ceil(BLOCK_BYTES);
     assert!(blocks.end - blocks.start <= PIECE_BLOCKS as u64, "more than a piece");
     blocks
+}
+
+/// The blocks of a range that are looked at for what is to be read.
+pub(crate) fn planned_blocks(offset_bytes: u64, bytes: usize) -> Range<u64> {
+    let first = offset_bytes / BLOCK_BYTES;
+    let end = (offset_bytes + bytes as u64).div_ceil(BLOCK_BYTES);
+    first..end.min(first + PLANNED_BLOCKS_MAX)
 }
 
 /// How a memory is told that was asked for.

@@ -28,9 +28,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, types};
-use rustix::io::{Errno, pread};
 use zpager_codec::{PAGE_BYTES, Page};
 use zpager_store::{CLUSTER_BYTES, Early, FilePlace};
+use zpager_sys::file::Fd;
 
 use crate::writers::Ticket;
 
@@ -126,6 +126,8 @@ pub(crate) struct Waiting<T> {
     /// Reads of others that go on, for which it waits before it looks anew.
     others: Set,
     rounds: u32,
+    /// It is read for at once, as it came alone.
+    pub(crate) is_alone: bool,
 }
 
 /// The reads of one connection, and who waits for them.
@@ -225,31 +227,15 @@ impl<'a> MadeRead<'a> {
     }
 }
 
-impl<T: Copy> Waiting<T> {
+impl<T> Waiting<T> {
     pub(crate) fn new(request: T) -> Self {
-        Waiting { request, own: 0, others: 0, rounds: 0 }
-    }
-
-    /// Whether it may have something more read.
-    pub(crate) fn may_wait(&self) -> bool {
-        self.rounds < ROUNDS_MAX
+        Waiting { request, own: 0, others: 0, rounds: 0, is_alone: false }
     }
 }
 
 /// Makes a read at once; whether all of it was read.
 pub(crate) fn read_at_once(place: FilePlace, buffer: &mut [u8]) -> bool {
-    // SAFETY: the store's files stay open as long as the device serves.
-    let file = unsafe { BorrowedFd::borrow_raw(place.descriptor) };
-    let mut done = 0;
-    while done < buffer.len() {
-        match pread(file, &mut buffer[done..], place.offset_bytes + done as u64) {
-            Ok(0) => return false,
-            Ok(bytes) => done += bytes,
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
-    true
+    Fd(place.descriptor).read_exact_at(place.offset_bytes, buffer).is_ok()
 }
 
 /// Pages of buffers that a connection has, of a device of so much memory that reads files.
@@ -257,7 +243,7 @@ pub(crate) fn buffer_pages(memory_bytes: u64) -> usize {
     (memory_bytes as usize / MEMORY_PART / PAGE_BYTES).clamp(PAGES_MIN, PAGES_MAX)
 }
 
-impl<T: Copy> Reads<T> {
+impl<T> Reads<T> {
     /// Buffers of so many pages, 0 or what [`buffer_pages`] gave, and a ring of their own.
     pub(crate) fn new(pages: usize) -> Self {
         let ring = (pages > 0).then(|| IoUring::new(READS_MAX as u32).ok()).flatten();
@@ -305,9 +291,38 @@ impl<T: Copy> Reads<T> {
         self.waiting.len() == WAITING_MAX
     }
 
-    /// Whether what is to be read for a request is to be read at once, as it will probably come alone. `has_more`
-    /// says whether more requests are here; who reads at once says by [`Reads::note_company`] what came meanwhile.
-    pub(crate) fn is_alone(&mut self, plan: &Plan, has_more: bool) -> bool {
+    /// Has a request wait for what is planned to be read for it, besides what was made, or gives it back where it
+    /// is to be done now. `has_more` says whether more requests are here.
+    pub(crate) fn put_off(
+        &mut self,
+        mut waiting: Waiting<T>,
+        has_more: bool,
+        plan: impl FnOnce(&Made<'_>) -> Plan,
+    ) -> Option<Waiting<T>> {
+        if waiting.rounds == ROUNDS_MAX {
+            return Some(waiting);
+        }
+        let plan = plan(&self.made(waiting.own, false));
+        waiting.is_alone = self.is_alone(&plan, has_more);
+        if waiting.is_alone || plan.is_empty() || !self.begin(&mut waiting, &plan) {
+            return Some(waiting);
+        }
+        debug_assert!(!self.is_full());
+        self.waiting.push_back(waiting);
+        None
+    }
+
+    /// Gives back what was read for a request that was done. `has_more` says whether more came while one was
+    /// read for at once.
+    pub(crate) fn finish(&mut self, waiting: &Waiting<T>, has_more: bool) {
+        self.release(waiting.own);
+        if waiting.is_alone && has_more {
+            self.beside = BESIDE_READS;
+        }
+    }
+
+    /// Whether what is planned is to be read at once, as the request will probably come alone.
+    fn is_alone(&mut self, plan: &Plan, has_more: bool) -> bool {
         if has_more || !self.is_idle() {
             self.beside = BESIDE_READS;
         }
@@ -316,14 +331,9 @@ impl<T: Copy> Reads<T> {
         is_alone
     }
 
-    /// Notes that requests came while one was read for at once.
-    pub(crate) fn note_company(&mut self) {
-        self.beside = BESIDE_READS;
-    }
-
-    /// Begins what is to be read for a request; whether it has to wait. Where there is no room for any of it
+    /// Begins what is to be read for a request, which is something; whether it has to wait. Where there is no room for any of it
     /// it waits for another one's.
-    pub(crate) fn begin(&mut self, waiting: &mut Waiting<T>, plan: &Plan) -> bool {
+    fn begin(&mut self, waiting: &mut Waiting<T>, plan: &Plan) -> bool {
         waiting.rounds += 1;
         if self.has_failed(waiting.own) {
             // Its own read then says why.
@@ -340,16 +350,10 @@ impl<T: Copy> Reads<T> {
         }
         self.submit();
         let going = self.going();
-        if waiting.own & going == 0 && waiting.others == 0 && !plan.is_empty() {
+        if waiting.own & going == 0 && waiting.others == 0 {
             waiting.others = going & going.wrapping_neg();
         }
         waiting.own & going != 0 || waiting.others != 0
-    }
-
-    /// Has it wait; there is a place for it.
-    pub(crate) fn push(&mut self, waiting: Waiting<T>) {
-        debug_assert!(!self.is_full());
-        self.waiting.push_back(waiting);
     }
 
     /// Somebody who has waited for long enough; what the reads of others brought is to be looked at anew.
@@ -363,7 +367,7 @@ impl<T: Copy> Reads<T> {
     /// What was read for a request, and whether that is to be counted.
     pub(crate) fn made(&self, own: Set, is_new: bool) -> Made<'_> {
         let mut made = Made { is_new, ..Made::default() };
-        let whole = self.numbers(own).filter_map(|number| self.made_read(number));
+        let whole = numbers(own).filter_map(|number| self.made_read(number));
         made.reads.iter_mut().zip(whole).for_each(|(place, read)| *place = Some(read));
         made
     }
@@ -381,14 +385,10 @@ impl<T: Copy> Reads<T> {
     }
 
     /// Gives back the buffers of reads that have ended.
-    pub(crate) fn release(&mut self, own: Set) {
+    fn release(&mut self, own: Set) {
         debug_assert_eq!(own & self.going(), 0);
-        for number in 0..READS_MAX {
-            if own & 1 << number != 0
-                && let Some(read) = self.reads[number].take()
-            {
-                self.used_pages &= !pages_mask(read.what.bytes(), read.first_page);
-            }
+        for read in numbers(own).filter_map(|number| self.reads[number].take()) {
+            self.used_pages &= !pages_mask(read.what.bytes(), read.first_page);
         }
     }
 
@@ -403,14 +403,19 @@ impl<T: Copy> Reads<T> {
         ring.submission().is_empty()
     }
 
-    /// Waits until a read has ended, and notes it.
-    pub(crate) fn wait(&mut self) {
-        if let Some(ring) = &mut self.ring
-            && ring.submit_and_wait(1).is_err_and(|error| is_short_of_memory(&error))
-        {
-            thread::sleep(RETRY_PAUSE);
-        }
+    /// Waits until a read has ended, and notes it; false where the kernel lets nobody wait.
+    pub(crate) fn wait(&mut self) -> bool {
+        let waited = self.ring.as_mut().map_or(Ok(0), |ring| ring.submit_and_wait(1));
+        let may_wait = match waited {
+            Err(error) if is_short_of_memory(&error) => {
+                thread::sleep(RETRY_PAUSE);
+                true
+            }
+            Err(error) => error.kind() == ErrorKind::Interrupted,
+            Ok(_) => true,
+        };
         self.note_ended();
+        may_wait
     }
 
     /// Notes reads that have ended. Of a ring that others use it takes what is theirs, too, so they do this
@@ -439,7 +444,7 @@ impl<T: Copy> Reads<T> {
     }
 
     /// Those that the kernel is at.
-    pub(crate) fn going(&self) -> Set {
+    fn going(&self) -> Set {
         let is_going =
             |number: &usize| self.reads[*number].is_some_and(|it| it.stage == Stage::Going);
         (0..READS_MAX).filter(is_going).fold(0, |set, number| set | 1 << number)
@@ -448,11 +453,7 @@ impl<T: Copy> Reads<T> {
     fn has_failed(&self, set: Set) -> bool {
         let has_failed =
             |number: usize| self.reads[number].is_some_and(|it| it.stage == Stage::Failed);
-        self.numbers(set).any(has_failed)
-    }
-
-    fn numbers(&self, set: Set) -> impl Iterator<Item = usize> {
-        (0..READS_MAX).filter(move |number| set & 1 << number != 0)
+        numbers(set).any(has_failed)
     }
 
     /// The read that goes on and will have it, too.
@@ -507,6 +508,11 @@ pub(crate) fn is_short_of_memory(error: &io::Error) -> bool {
     [libc::EAGAIN, libc::EBUSY, libc::ENOMEM].map(Some).contains(&number)
 }
 
+/// Those of a set, in order.
+fn numbers(set: Set) -> impl Iterator<Item = usize> {
+    (0..READS_MAX).filter(move |number| set & 1 << number != 0)
+}
+
 /// The pages that so many bytes take from `first` on.
 fn pages_mask(bytes: usize, first: usize) -> u128 {
     let pages = bytes.div_ceil(PAGE_BYTES) as u32;
@@ -516,20 +522,8 @@ fn pages_mask(bytes: usize, first: usize) -> u128 {
 impl<T> Drop for Reads<T> {
     /// Waits for the reads that go on: the kernel writes to their buffers.
     fn drop(&mut self) {
-        let is_going = |read: &Option<Read>| read.is_some_and(|it| it.stage == Stage::Going);
-        let mut going = self.reads.iter().filter(|read| is_going(read)).count();
-        while let Some(ring) = self.ring.as_mut().filter(|_| going > 0) {
-            let failed = ring.submit_and_wait(1).err();
-            let is_over = failed.is_some_and(|error| {
-                let is_short = is_short_of_memory(&error);
-                if is_short {
-                    thread::sleep(RETRY_PAUSE);
-                }
-                !is_short && error.kind() != ErrorKind::Interrupted
-            });
-            let ended = ring.completion().filter(|ended| ended.user_data() >= READ_MARK).count();
-            going -= ended.min(going);
-            if is_over && ended == 0 {
+        while self.going() != 0 {
+            if !self.wait() {
                 // What can be waited for no more is never given back.
                 std::mem::forget(std::mem::take(&mut self.buffers));
                 return;
@@ -615,7 +609,7 @@ mod tests {
         let mut waiting = Waiting::new(7);
         let plan = stored.plan([(0, 8192), (2, 4096), (1, 65536)]);
         if reads.begin(&mut waiting, &plan) {
-            reads.push(waiting);
+            reads.waiting.push_back(waiting);
             waiting = next(&mut reads);
         }
         assert_eq!((waiting.request, first_bytes(&reads, waiting.own)), (7, vec![0, 2, 1]));
@@ -634,8 +628,8 @@ mod tests {
         }
         assert!(reads.begin(&mut second, &stored.plan([(1, 4096)])));
         assert_eq!(second.own, 0);
-        reads.push(first);
-        reads.push(second);
+        reads.waiting.push_back(first);
+        reads.waiting.push_back(second);
         let first = next(&mut reads);
         assert_eq!((first.request, first_bytes(&reads, first.own)), (1, vec![1]));
         reads.release(first.own);
@@ -654,8 +648,8 @@ mod tests {
         }
         assert!(reads.begin(&mut second, &stored.plan([(1, 4096)])));
         assert_eq!(second.own, 0, "no page is free");
-        reads.push(first);
-        reads.push(second);
+        reads.waiting.push_back(first);
+        reads.waiting.push_back(second);
         let first = next(&mut reads);
         assert_eq!((first.request, first_bytes(&reads, first.own)), (1, vec![0]));
         reads.release(first.own);
@@ -671,7 +665,7 @@ mod tests {
         let mut waiting = Waiting::new(1);
         let plan = stored.plan([(0, 4096), (CLUSTERS as u32 - 1, 4096)]);
         if reads.begin(&mut waiting, &plan) {
-            reads.push(waiting);
+            reads.waiting.push_back(waiting);
             waiting = next(&mut reads);
         }
         assert_eq!(first_bytes(&reads, waiting.own), [0]);
@@ -693,7 +687,10 @@ mod tests {
             assert!(!reads.is_alone(&one, false));
         }
         assert!(reads.is_alone(&one, false));
-        reads.note_company();
+        let alone = Waiting { is_alone: true, ..Waiting::new(1) };
+        reads.finish(&alone, false);
+        assert!(reads.is_alone(&one, false));
+        reads.finish(&alone, true);
         assert!(!reads.is_alone(&one, false));
     }
 

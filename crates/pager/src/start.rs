@@ -129,8 +129,7 @@ pub unsafe fn load(image: Image) {
     }
     // An emulator that is managed has loaded this for the program that it runs in its own memory, as valgrind does:
     // what it holds is no former program's. Who serves the calls of another process traces it.
-    let is_own = |slot: &ProcessSlot| slot.pid.load(Relaxed) == run_pid;
-    let has_slot = control.processes.in_use().any(is_own);
+    let has_slot = slots_of(control, run_pid).next().is_some();
     if has_slot && process::is_brk_emulated() && !process::is_traced() {
         return;
     }
@@ -210,9 +209,14 @@ fn retire_before(control: &'static Control) {
     let pid = identity::run_pid();
     // SAFETY: the supervisor's mapping, mapped as a whole.
     let tables = unsafe { Tables::behind(control) };
-    for slot in control.processes.in_use().filter(|slot| slot.pid.load(Relaxed) == pid) {
+    for slot in slots_of(control, pid) {
         control.bury(&tables, slot, pid);
     }
+}
+
+/// The slots of a process.
+fn slots_of(control: &Control, pid: i32) -> impl Iterator<Item = &ProcessSlot> {
+    control.processes.in_use().filter(move |slot| slot.pid.load(Relaxed) == pid)
 }
 
 /// Maps the run's control block, with its tables, and closes its file.

@@ -9,7 +9,7 @@ use super::negotiation::{Agreed, Export, negotiate};
 use super::request::{Command, ErrorNumber, REQUEST_BYTES, Request};
 use super::stream::{Socket, Stream};
 use crate::late::Late;
-use crate::reads::{RETRY_PAUSE, Reads, Set, Waiting};
+use crate::reads::{Made, RETRY_PAUSE, Reads, Set, Waiting};
 use crate::target::{Refused, Target};
 use crate::worker::Worker;
 
@@ -87,7 +87,7 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
         match request.command {
             Command::Disconnect => {
                 while !self.reads.is_idle() {
-                    self.reads.wait();
+                    self.wait_for_reads()?;
                     self.go_on_reading()?;
                 }
                 while let Some(cookie) = self.late.pop() {
@@ -128,7 +128,7 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
             self.go_on_reading()?;
             let pause = self.answer_late()?;
             if self.reads.is_full() {
-                self.reads.wait();
+                self.wait_for_reads()?;
             } else if self.stream.has_input() || self.reads.is_idle() && pause.is_none() {
                 return Ok(());
             } else {
@@ -142,6 +142,10 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
                 }
             }
         }
+    }
+
+    fn wait_for_reads(&mut self) -> io::Result<()> {
+        if self.reads.wait() { Ok(()) } else { Err(ErrorKind::Other.into()) }
     }
 
     /// Gives the answers that have waited their time; how long the next one has to wait.
@@ -206,27 +210,19 @@ impl<S: Socket, T: Target + ?Sized> Session<'_, S, T> {
     }
 
     /// Has a request wait for what is to be read for it, or answers it.
-    fn begin_reading(&mut self, mut waiting: Waiting<Request>) -> io::Result<()> {
-        let request = waiting.request;
-        let mut is_alone = false;
-        if waiting.may_wait() {
-            let made = self.reads.made(waiting.own, false);
-            let plan = self.target.plan(request.offset_bytes, request.bytes as usize, &made);
-            is_alone = self.reads.is_alone(&plan, self.stream.has_input());
-            if !is_alone && !plan.is_empty() && self.reads.begin(&mut waiting, &plan) {
-                self.reads.push(waiting);
-                return Ok(());
-            }
-        }
+    fn begin_reading(&mut self, waiting: Waiting<Request>) -> io::Result<()> {
+        let (target, request) = (self.target, waiting.request);
+        let plan =
+            |made: &Made<'_>| target.plan(request.offset_bytes, request.bytes as usize, made);
+        let has_more = self.stream.has_input();
+        let Some(waiting) = self.reads.put_off(waiting, has_more, plan) else { return Ok(()) };
         match self.agreed.structured {
             true => self.read_in_chunks(&request, waiting.own)?,
             false => self.read_at_once(&request, waiting.own)?,
         }
-        self.reads.release(waiting.own);
         // Before the client has the answer, and sends what it wants next.
-        if is_alone && self.stream.is_ready() {
-            self.reads.note_company();
-        }
+        let has_more = waiting.is_alone && self.stream.is_ready();
+        self.reads.finish(&waiting, has_more);
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::control::both_ways;
 use crate::late::Late;
-use crate::reads::{READS_MAX, RETRY_PAUSE, Reads, Waiting, is_short_of_memory};
+use crate::reads::{Made, READS_MAX, RETRY_PAUSE, Reads, Waiting, is_short_of_memory};
 use crate::target::{Refused, Target};
 use crate::worker::{PIECE_BYTES, Worker};
 
@@ -243,28 +243,20 @@ impl<'a> Queue<'a> {
     ) {
         let tag = waiting.request;
         let request = self.table.get(tag);
-        let mut is_alone = false;
-        if request.operation() == OP_READ
-            && waiting.may_wait()
-            && request.is_within(target.size_bytes())
-        {
-            let made = self.reads.made(waiting.own, false);
-            let plan = target.plan(request.offset_bytes(), request.bytes() as usize, &made);
+        let (offset_bytes, bytes) = (request.offset_bytes(), request.bytes() as usize);
+        if request.operation() == OP_READ && request.is_within(target.size_bytes()) {
             let has_more = self.has_more();
-            is_alone = self.reads.is_alone(&plan, has_more);
-            if !is_alone && !plan.is_empty() && self.reads.begin(&mut waiting, &plan) {
-                // There is a place for each tag.
-                return self.reads.push(waiting);
-            }
+            let plan = |made: &Made<'_>| target.plan(offset_bytes, bytes, made);
+            // There is a place for each tag.
+            let Some(given_back) = self.reads.put_off(waiting, has_more, plan) else { return };
+            waiting = given_back;
         }
         let result = match self.perform(&waiting, &request, target, worker) {
             Ok(bytes) => bytes as i32,
             Err(error) => -error,
         };
-        self.reads.release(waiting.own);
-        if is_alone && self.has_more() {
-            self.reads.note_company();
-        }
+        let has_more = waiting.is_alone && self.has_more();
+        self.reads.finish(&waiting, has_more);
         let pause = worker.take_pause();
         if result > 0 && !pause.is_zero() {
             self.late.push(Instant::now(), pause, tag.into());
