@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use zpager_bench::{Action, BenchCommand};
 
 use crate::failure::Failure;
-use crate::run::stats_file::{self, Target};
+use crate::result_file::{self, Target};
 
 /// Does what was asked and gives the exit status.
 ///
@@ -27,7 +27,7 @@ pub(crate) fn main(mut command: BenchCommand) -> Result<ExitCode, Failure> {
 
 /// The file that is put in the place of `file`; a link leads to it.
 fn check_json(file: PathBuf) -> Result<PathBuf, Failure> {
-    stats_file::check("--json", &file).map_err(Failure::own)?;
+    result_file::check("--json", &file).map_err(Failure::own)?;
     match Target::of(&file) {
         Target::Replaced(file) => Ok(file),
         Target::InPlace(file) => Err(Failure::own(format!(

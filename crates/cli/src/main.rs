@@ -17,6 +17,7 @@ mod device;
 mod failure;
 mod file_limit;
 mod picture;
+mod result_file;
 mod run;
 mod shared;
 mod sim;

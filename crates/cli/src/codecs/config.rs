@@ -10,7 +10,7 @@ use zpager_codec::CodecId;
 use super::sample::Drawing;
 use crate::args::CodecsArguments;
 use crate::failure::Failure;
-use crate::run::stats_file;
+use crate::result_file;
 
 /// The most pages drawn: 1 GiB of them, and up to twice that for what they are compressed to.
 const PAGES_MAX: usize = 1 << 18;
@@ -62,16 +62,7 @@ impl Configuration {
             pages_max: check_pages(&arguments.pages)?,
             seed: check_seed(&arguments.seed)?,
         };
-        for (flag, file) in [("--plot", &arguments.plot), ("--json", &arguments.json)] {
-            file.as_deref()
-                .map_or(Ok(()), |file| stats_file::check(flag, file))
-                .map_err(Failure::arguments)?;
-        }
-        if arguments.plot.is_some() && arguments.plot == arguments.json {
-            return Err(Failure::arguments(
-                "--plot and --json name one file: give each a file of its own",
-            ));
-        }
+        result_file::check_both(arguments.plot.as_deref(), arguments.json.as_deref())?;
         let source = check_source(arguments.file, arguments.pid.as_deref(), arguments.program)?;
         Ok(Configuration { source, drawing, codecs, plot: arguments.plot, json: arguments.json })
     }

@@ -21,12 +21,11 @@ mod row;
 mod sample;
 mod table;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use crate::args::CodecsArguments;
-use crate::failure::{Failure, OrFail};
-use crate::run::stats_file;
+use crate::failure::Failure;
+use crate::result_file;
 pub(crate) use config::check_codecs;
 use config::{Configuration, Source};
 use row::Row;
@@ -42,11 +41,11 @@ pub(crate) fn main(arguments: CodecsArguments) -> Result<ExitCode, Failure> {
     let results = measure::measure(&configuration.codecs, &sample.pages)?;
     let rows: Vec<Row> = results.iter().map(|result| Row::of(result, &sample)).collect();
     if let Some(file) = &configuration.json {
-        write("--json", file, &row::to_json(&rows))?;
+        result_file::write("--json", file, &row::to_json(&rows))?;
     }
     if let Some(file) = &configuration.plot {
         let title = format!("{}: {}", configuration.source, sample.summary());
-        write("--plot", file, &plot::draw(&title, &results)?)?;
+        result_file::write("--plot", file, &plot::draw(&title, &results)?)?;
     }
     let mut text = format!("{}, seed {}\n", sample.summary(), configuration.drawing.seed);
     text.push_str(&table::render(&rows, &results));
@@ -65,8 +64,4 @@ fn take(configuration: &Configuration) -> Result<Sample, Failure> {
         crate::stderr::tell(note);
     }
     Ok(sample)
-}
-
-fn write(flag: &str, file: &Path, text: &str) -> Result<(), Failure> {
-    stats_file::write(file, text).or_fail(format_args!("{flag} {}: not written", file.display()))
 }

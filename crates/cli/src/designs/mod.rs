@@ -17,8 +17,8 @@ use std::process::ExitCode;
 use zpager_policy::{Design, DesignId, Settings};
 
 use crate::args::DesignsArguments;
-use crate::failure::{Failure, OrFail};
-use crate::run::stats_file;
+use crate::failure::Failure;
+use crate::result_file;
 
 /// Lists the designs and gives the exit status.
 ///
@@ -30,8 +30,7 @@ pub(crate) fn main(arguments: DesignsArguments) -> Result<ExitCode, Failure> {
     arguments.json.as_deref().map_or(Ok(()), check_json)?;
     let shown: Vec<DesignId> = named.map_or(DesignId::ALL.to_vec(), |id| vec![id]);
     if let Some(file) = &arguments.json {
-        stats_file::write(file, &json::render(&shown))
-            .or_fail(format_args!("--json {}: not written", file.display()))?;
+        result_file::write("--json", file, &json::render(&shown))?;
     }
     crate::print(&match named {
         Some(id) => table::one(id),
@@ -40,7 +39,7 @@ pub(crate) fn main(arguments: DesignsArguments) -> Result<ExitCode, Failure> {
 }
 
 fn check_json(file: &Path) -> Result<(), Failure> {
-    stats_file::check("--json", file).map_err(Failure::arguments)
+    result_file::check("--json", file).map_err(Failure::arguments)
 }
 
 /// A design as it is where nothing was set. No part of it says how large the budget is.

@@ -13,11 +13,11 @@ use zpager_remote::Server;
 use zpager_wire::Lifting;
 
 use super::program::Program;
-use super::stats_file;
 use super::stores::choice::{self, ServerChoice, StoreChoice};
 use crate::args::{DesignArguments, RunArguments};
 use crate::designs::choice as design_choice;
 use crate::failure::Failure;
+use crate::result_file;
 use crate::size;
 
 /// The smallest budget: the agent's own tables, stacks and buffers, and enough pages to make progress.
@@ -334,7 +334,7 @@ pub(crate) fn choose_store(
 
 /// Finds out before the run whether its statistics can be written after it.
 fn check_stats(file: &Path) -> Result<(), Failure> {
-    stats_file::check("--stats", file).map_err(Failure::own)
+    result_file::check("--stats", file).map_err(Failure::own)
 }
 
 #[cfg(test)]

@@ -21,7 +21,6 @@ mod remote;
 pub(crate) mod remote_helper;
 pub(crate) mod report;
 pub(crate) mod session;
-pub(crate) mod stats_file;
 pub(crate) mod status;
 pub(crate) mod stores;
 pub(crate) mod supervisor;

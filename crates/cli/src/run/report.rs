@@ -12,8 +12,8 @@ use super::budget::{Budget, Source};
 use super::config::Configuration;
 use super::remote::RemoteStore;
 use super::session::Session;
-use super::stats_file;
 use super::status::Exit;
+use crate::result_file;
 use crate::size;
 use crate::stderr;
 
@@ -280,8 +280,8 @@ pub(crate) fn finish(
     }
     if let Some(file) = &configuration.stats {
         let text = serde_json::to_string_pretty(&statistics).expect("plain values") + "\n";
-        if let Err(error) = stats_file::write(file, &text) {
-            notices.error(&format!("--stats {}: not written: {error}", file.display()));
+        if let Err(failure) = result_file::write("--stats", file, &text) {
+            notices.error(&failure.message);
         }
     }
 }

@@ -8,7 +8,7 @@ use zpager_sim::cost::{DISKS, Disk};
 use crate::args::SimArguments;
 use crate::designs::choice;
 use crate::failure::Failure;
-use crate::run::stats_file;
+use crate::result_file;
 use crate::size;
 
 /// The least memory in which a design is simulated: what `zpager run` takes at least.
@@ -81,16 +81,7 @@ impl Configuration {
         let memory_bytes = check_memory(memory)?;
         let contenders = check_contenders(&arguments.design, &arguments.set)?;
         let disk = check_disk(&arguments.disk)?;
-        for (flag, file) in [("--plot", &arguments.plot), ("--json", &arguments.json)] {
-            file.as_deref()
-                .map_or(Ok(()), |file| stats_file::check(flag, file))
-                .map_err(Failure::arguments)?;
-        }
-        if arguments.plot.is_some() && arguments.plot == arguments.json {
-            return Err(Failure::arguments(
-                "--plot and --json name one file: give each a file of its own",
-            ));
-        }
+        result_file::check_both(arguments.plot.as_deref(), arguments.json.as_deref())?;
         let (json, plot) = (arguments.json, arguments.plot);
         Ok(Configuration { trace, memory_bytes, contenders, disk, json, plot })
     }

@@ -12,13 +12,12 @@ mod plot;
 mod row;
 mod table;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use crate::args::SimArguments;
-use crate::failure::{Failure, OrFail};
-use crate::run::stats_file;
+use crate::failure::Failure;
+use crate::result_file;
 use config::Configuration;
 use contest::Contest;
 use row::Row;
@@ -34,17 +33,13 @@ pub(crate) fn main(arguments: SimArguments) -> Result<ExitCode, Failure> {
     let rows: Vec<Row> = contest.replay_all()?;
     let seconds = began.elapsed().as_secs_f64();
     if let Some(file) = &configuration.json {
-        write("--json", file, &row::to_json(&rows))?;
+        result_file::write("--json", file, &row::to_json(&rows))?;
     }
     if let Some(file) = &configuration.plot {
         let title = format!("{}, {}", contest.title(), configuration.disk.name);
-        write("--plot", file, &plot::draw(&title, &rows)?)?;
+        result_file::write("--plot", file, &plot::draw(&title, &rows)?)?;
     }
     let rate = contest.replayed_references() as f64 / seconds.max(1e-9) / 1e6;
     crate::stderr::tell(format_args!("{rate:.1} million references a second"));
     crate::print(&table::render(&contest.summary(), &configuration, &rows))
-}
-
-fn write(flag: &str, file: &Path, text: &str) -> Result<(), Failure> {
-    stats_file::write(file, text).or_fail(format_args!("{flag} {}: not written", file.display()))
 }

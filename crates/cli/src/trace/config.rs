@@ -10,8 +10,8 @@ use zpager_policy::DesignId;
 use crate::args::{DesignArguments, RunArguments, TraceArguments};
 use crate::codecs::check_codecs;
 use crate::failure::Failure;
+use crate::result_file;
 use crate::run;
-use crate::run::stats_file;
 
 /// Windows that can be asked for: what instructions and calls need at a time, and what is
 /// still small.
@@ -121,7 +121,7 @@ pub(super) fn check_window(text: &str, range: RangeInclusive<u32>) -> Result<u32
 /// It cannot be written.
 pub(super) fn check_output(flag: Option<PathBuf>, name: &OsStr) -> Result<PathBuf, Failure> {
     let output = flag.map_or_else(|| default_output(name), Ok)?;
-    stats_file::check("--output", &output).map_err(Failure::arguments)?;
+    result_file::check("--output", &output).map_err(Failure::arguments)?;
     Ok(output)
 }
 

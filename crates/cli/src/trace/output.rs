@@ -3,19 +3,16 @@
 //! What is no plain file, such as a pipe, is written as the trace is recorded.
 
 use std::cell::Cell;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter, IntoInnerError, Write};
+use std::path::Path;
 use std::rc::Rc;
 
-use crate::run::stats_file::{Target, parent_of};
+use crate::result_file::ResultFile;
 
 /// The file, while it is written.
 #[derive(Debug)]
 pub(super) struct Output {
-    file: BufWriter<File>,
-    /// The name that it has until it is whole, and the one that it has then.
-    names: Option<(PathBuf, PathBuf)>,
+    file: BufWriter<ResultFile>,
     written_bytes: Rc<Cell<u64>>,
 }
 
@@ -25,29 +22,15 @@ impl Output {
     /// # Errors
     /// What the system refused.
     pub(super) fn create(file: &Path, written_bytes: Rc<Cell<u64>>) -> io::Result<Self> {
-        let (file, names) = match Target::of(file) {
-            Target::InPlace(file) => (OpenOptions::new().append(true).open(file)?, None),
-            Target::Replaced(file) => {
-                let name = file.file_name().unwrap_or_default().to_string_lossy();
-                let id = std::process::id();
-                let unfinished = parent_of(&file).join(format!(".{name}.{id}"));
-                (File::create(&unfinished)?, Some((unfinished, file)))
-            }
-        };
-        Ok(Output { file: BufWriter::new(file), names, written_bytes })
+        Ok(Output { file: BufWriter::new(ResultFile::create(file)?), written_bytes })
     }
 
     /// Gives the whole file its name.
     ///
     /// # Errors
     /// What the system refused; there is no file then.
-    pub(super) fn keep(mut self) -> io::Result<()> {
-        self.file.flush()?;
-        if let Some((unfinished, name)) = &self.names {
-            std::fs::rename(unfinished, name)?;
-            self.names = None;
-        }
-        Ok(())
+    pub(super) fn keep(self) -> io::Result<()> {
+        self.file.into_inner().map_err(IntoInnerError::into_error)?.keep()
     }
 }
 
@@ -60,15 +43,6 @@ impl Write for Output {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if let Some((unfinished, _)) = &self.names {
-            // Failure leaves a file that no reader takes for a whole trace.
-            let _ = std::fs::remove_file(unfinished);
-        }
     }
 }
 

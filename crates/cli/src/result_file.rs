@@ -1,0 +1,209 @@
+//! A file of results: it is written whole or not at all.
+//!
+//! A plain file is written beside its place and renamed (rename(2) is atomic); what
+//! is no plain file, such as a terminal or a pipe, is written in place.
+//!
+//! Invariant: until it is whole, a plain file has a name that this process made. It may lie where others
+//! can make names too, as in `/tmp`: what has that name already is neither followed nor written to.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD};
+
+use crate::failure::{Failure, OrFail};
+
+/// How a file is written.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// By appending to what is there.
+    InPlace(PathBuf),
+    /// By putting another file in its place.
+    Replaced(PathBuf),
+}
+
+impl Target {
+    /// How `file` has to be written. A link is followed; what lies in `/dev` or `/proc` may be a
+    /// descriptor of this process that leads to a plain file, and is not replaced.
+    pub(crate) fn of(file: &Path) -> Self {
+        let device = file.starts_with("/dev") && !file.starts_with("/dev/shm");
+        let descriptor = device || file.starts_with("/proc");
+        let plain = !file.exists() || file.is_file();
+        match plain && !descriptor {
+            true => Target::Replaced(file.canonicalize().unwrap_or_else(|_| file.to_owned())),
+            false => Target::InPlace(file.to_owned()),
+        }
+    }
+}
+
+/// The file, while it is written.
+#[derive(Debug)]
+pub(crate) struct ResultFile {
+    file: File,
+    /// The name that a plain one has until it is whole, and the one that it has then.
+    names: Option<(PathBuf, PathBuf)>,
+}
+
+impl ResultFile {
+    /// Makes the file.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub(crate) fn create(file: &Path) -> io::Result<Self> {
+        let (file, names) = match Target::of(file) {
+            Target::InPlace(file) => (OpenOptions::new().append(true).open(file)?, None),
+            Target::Replaced(file) => {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                let id = std::process::id();
+                let unfinished = parent_of(&file).join(format!(".{name}.{id}"));
+                // One of this id that was killed may have left it.
+                let _ = std::fs::remove_file(&unfinished);
+                (File::create_new(&unfinished)?, Some((unfinished, file)))
+            }
+        };
+        Ok(ResultFile { file, names })
+    }
+
+    /// Gives the whole file its name.
+    ///
+    /// # Errors
+    /// What the system refused; what was there is as it was then.
+    pub(crate) fn keep(mut self) -> io::Result<()> {
+        if let Some((unfinished, name)) = &self.names {
+            std::fs::rename(unfinished, name)?;
+            self.names = None;
+        }
+        Ok(())
+    }
+}
+
+impl Write for ResultFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for ResultFile {
+    fn drop(&mut self) {
+        if let Some((unfinished, _)) = &self.names {
+            // Failure leaves a file that nobody takes for a whole one.
+            let _ = std::fs::remove_file(unfinished);
+        }
+    }
+}
+
+/// The directory that holds `file`.
+fn parent_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Finds out before any work whether `file`, which `flag` names, can be written after it.
+///
+/// # Errors
+/// One line that says why not, and what would be right.
+pub(crate) fn check(flag: &str, file: &Path) -> Result<(), String> {
+    why_not(file).map_err(|why| {
+        let file = file.display();
+        format!("{flag} {file}: {why}: give a file in a directory that can be written")
+    })
+}
+
+fn why_not(file: &Path) -> Result<(), String> {
+    if file.is_dir() || file.as_os_str().as_bytes().ends_with(b"/") {
+        return Err("a directory".into());
+    }
+    if file.file_name().is_none() {
+        return Err("not a file name".into());
+    }
+    let written = match Target::of(file) {
+        Target::InPlace(file) => file,
+        Target::Replaced(file) => parent_of(&file).to_owned(),
+    };
+    rustix::fs::accessat(CWD, &written, Access::WRITE_OK, AtFlags::EACCESS)
+        .map_err(|error| error.to_string())
+}
+
+/// [`check`] of the files of a comparison, a picture and rows.
+///
+/// # Errors
+/// One of them cannot be written, or both are one.
+pub(crate) fn check_both(plot: Option<&Path>, json: Option<&Path>) -> Result<(), Failure> {
+    for (flag, file) in [("--plot", plot), ("--json", json)] {
+        file.map_or(Ok(()), |file| check(flag, file)).map_err(Failure::arguments)?;
+    }
+    match plot.is_some() && plot == json {
+        true => {
+            Err(Failure::arguments("--plot and --json name one file: give each a file of its own"))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Writes `text` to `file`, which `flag` names.
+///
+/// # Errors
+/// What the system refused; a plain file is then as it was.
+pub(crate) fn write(flag: &str, file: &Path, text: &str) -> Result<(), Failure> {
+    let written = ResultFile::create(file).and_then(|mut open| {
+        open.write_all(text.as_bytes())?;
+        open.keep()
+    });
+    written.or_fail(format_args!("{flag} {}: not written", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_also_through_a_link() {
+        let folder = std::env::temp_dir().join(format!("zpager-stats-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (file, link) = (folder.join("s.json"), folder.join("link"));
+        std::fs::write(&file, "what was there, and longer than what comes").expect("written");
+        std::os::unix::fs::symlink(&file, &link).expect("a link");
+        for (name, text) in [(&file, "{}\n"), (&link, "[]\n")] {
+            write("--json", name, text).expect("replaced");
+            assert_eq!(std::fs::read_to_string(&file).expect("read"), text);
+        }
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read_dir(&folder).expect("listed").count(), 2);
+        assert!(write("--json", &folder.join("no/s.json"), "{}\n").is_err());
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    /// Whoever may make names in the directory knows which one is used until the file is whole.
+    #[test]
+    fn a_link_in_the_way_is_not_followed() {
+        let folder = std::env::temp_dir().join(format!("zpager-link-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (file, precious) = (folder.join("s.json"), folder.join("precious"));
+        std::fs::write(&precious, "of somebody else").expect("written");
+        let unfinished = folder.join(format!(".s.json.{}", std::process::id()));
+        std::os::unix::fs::symlink(&precious, &unfinished).expect("a link");
+        write("--json", &file, "{}\n").expect("written");
+        assert_eq!(std::fs::read_to_string(&precious).expect("read"), "of somebody else");
+        assert!(!file.is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).expect("read"), "{}\n");
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    #[test]
+    fn descriptors_and_devices_are_written_in_place() {
+        for name in ["/dev/stdout", "/dev/null", "/proc/self/fd/1"] {
+            assert_eq!(Target::of(Path::new(name)), Target::InPlace(name.into()));
+        }
+        let shared = "/dev/shm/s.json";
+        assert_eq!(Target::of(Path::new(shared)), Target::Replaced(shared.into()));
+        assert_eq!(parent_of(Path::new("s.json")), Path::new("."));
+    }
+}
