@@ -59,6 +59,21 @@ fn expect_refused(playground: &Playground, line: &str, status: i32, word: &str) 
     assert!(!playground.path("started").exists(), "zpager {line}: the program was started");
 }
 
+/// What a file is called neither makes several lines of a message nor reaches the terminal as it is.
+#[test]
+fn a_message_is_one_line_whatever_is_named() {
+    for (words, status, shown) in [
+        (&["run", "--", "/no/\nprogram"][..], 127, "/no/\\nprogram: "),
+        (&["run", "--stats", "/no/\x1b[2Jstats", "--", "true"], 125, "/no/\\u{1b}[2Jstats: "),
+        (&["codecs", "no\n\nfile"], 2, "no\\n\\nfile: "),
+    ] {
+        let output = Command::new(places::zpager()).args(words).output().expect("zpager runs");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), message.lines().count()), (Some(status), 1), "{message}");
+        assert!(message.contains(shown) && !message.contains('\x1b'), "{message}");
+    }
+}
+
 #[test]
 fn bad_input_is_refused_before_anything_starts() {
     let playground = Playground::new();

@@ -17,8 +17,8 @@ pub fn parse(text: &str) -> Option<u64> {
     let (number, shift) = split_unit(text)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let whole_bytes = digits(whole)?.checked_mul(1 << shift)?;
-    let denominator = 10u128.pow(u32::try_from(fraction.len()).ok()?);
-    let fraction_bytes = digits(fraction)? * (1 << shift) / denominator;
+    let numerator = digits(fraction)? * (1 << shift);
+    let fraction_bytes = numerator / 10u128.pow(u32::try_from(fraction.len()).ok()?);
     let bytes = whole_bytes.checked_add(fraction_bytes)?;
     (bytes <= MAX_BYTES).then(|| u64::try_from(bytes).ok()).flatten()
 }
@@ -116,6 +116,7 @@ mod tests {
             "1e9",
             "131073T",
             "99999999999999999999999M",
+            "1.000000000000000000000000000000000000000M",
             "1,5G",
             "½G",
             "autó",
