@@ -1,7 +1,9 @@
 //! What `zpager run` promises on the command line: refusals, statuses, signals, statistics, summary.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -540,6 +542,21 @@ fn statistics_are_written_when_the_program_is_killed() {
     let managed = victims::job("exits").argument("SIGTERM").managed(&Setup::of_mib(20));
     assert_eq!(managed.outcome.ending, Ending::Killed(Signal::TERM.as_raw()));
     managed.expect_pressed();
+}
+
+/// The kernel tells such a name as it is, of the file and of the process.
+#[test]
+fn a_program_whose_name_is_no_text_is_managed() {
+    let directory = places::scratch();
+    let program = directory.path().join(OsStr::from_bytes(b"f\xff) \xfeld"));
+    fs::copy(victims::build("field", &[]), &program).expect("a copy");
+    let job = Job::new(program).arguments(["1", "64", "words", "1"]);
+    let free = job.free().expect_success();
+    for start in [Start::FirstInstruction, Start::Pressure] {
+        let managed = job.managed(&Setup::of_mib(24).start(start));
+        managed.expect_like(&free);
+        managed.expect_pressed();
+    }
 }
 
 /// As long as the program fits its budget nothing is registered and no call is seen.

@@ -17,6 +17,7 @@ mod device;
 mod failure;
 mod file_limit;
 mod picture;
+mod proc_text;
 mod result_file;
 mod run;
 mod shared;

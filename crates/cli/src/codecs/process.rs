@@ -6,7 +6,7 @@
 //! that moment is read half old, half new. Bad for processes with terabytes of reserved memory,
 //! which pagemap walks page by page.
 
-use std::fs::{File, read_to_string};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -17,6 +17,7 @@ use zpager_codec::{PAGE_BYTES, Page};
 
 use super::sample::{Drawing, Reservoir, Sample};
 use crate::failure::Failure;
+use crate::proc_text;
 
 /// Bytes of an entry of pagemap, one a page.
 const ENTRY_BYTES: usize = 8;
@@ -44,7 +45,7 @@ impl Memory {
     /// # Errors
     /// It is gone, or this user may not read it.
     pub(super) fn open(pid: pid_t) -> io::Result<Self> {
-        let maps = read_to_string(format!("/proc/{pid}/maps"))?;
+        let maps = proc_text::read(format!("/proc/{pid}/maps"))?;
         let regions = maps.lines().filter_map(anonymous_region).collect();
         let open = |name| File::open(format!("/proc/{pid}/{name}"));
         Ok(Memory { regions, pagemap: open("pagemap")?, memory: open("mem")? })

@@ -15,6 +15,7 @@ use zpager_codec::Page;
 use zpager_device::{Disk, DiskFile, SIZE_BYTES_MAX};
 
 use crate::failure::Failure;
+use crate::proc_text;
 use crate::run::stores::device::use_of;
 use crate::size;
 
@@ -110,9 +111,7 @@ fn check_size(name: &Path, file: &OwnedFd) -> Result<u64, Failure> {
 fn use_of_file(name: &Path) -> Option<String> {
     let identity = |path: &Path| stat(path).ok().map(|found| (found.st_dev, found.st_ino));
     let its = identity(name)?;
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let mut areas = swaps.lines().filter_map(|line| line.split_whitespace().next());
-    if areas.any(|area| identity(Path::new(area)) == Some(its)) {
+    if proc_text::swap_areas().iter().any(|area| identity(area) == Some(its)) {
         return Some("a swap area in use".to_owned());
     }
     let blocks = fs::read_dir("/sys/block").ok()?;

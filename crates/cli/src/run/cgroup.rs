@@ -8,6 +8,8 @@
 use std::fs::read_to_string;
 use std::path::{Component, Path, PathBuf};
 
+use crate::proc_text::{self, unescaped};
+
 /// Limits from here on mean "none": version 1 writes the largest multiple of a page below 2^63.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
@@ -59,8 +61,8 @@ pub(crate) struct Groups(Vec<(&'static Version, PathBuf, PathBuf)>);
 impl Groups {
     /// Finds them.
     pub(crate) fn find() -> Self {
-        let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let mounts = read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let groups = proc_text::read("/proc/self/cgroup").unwrap_or_default();
+        let mounts = proc_text::read("/proc/self/mountinfo").unwrap_or_default();
         let found = [&V1, &V2].into_iter().filter_map(|version| {
             let (leaf, top) = locate(version, &groups, &mounts)?;
             Some((version, leaf, top))
@@ -146,13 +148,7 @@ fn mount_of(version: &Version, line: &str) -> Option<(PathBuf, PathBuf)> {
         return None;
     }
     let mut fields = before.split(' ').skip(3);
-    Some((unescape(fields.next()?), unescape(fields.next()?)))
-}
-
-/// Undoes mountinfo's octal escapes of blanks and backslashes.
-fn unescape(field: &str) -> PathBuf {
-    let pairs = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    PathBuf::from(pairs.iter().fold(field.to_owned(), |text, (from, to)| text.replace(from, to)))
+    Some((unescaped(fields.next()?.as_bytes()), unescaped(fields.next()?.as_bytes())))
 }
 
 #[cfg(test)]

@@ -4,10 +4,12 @@
 //! neither memory nor descriptors: `maps` of such a process is empty, `statm` is zeros, a link names nothing.
 //! Any other thread has what the process has, and `/proc` knows it by its own id. Sources: proc(5), pthread_exit(3).
 
-use std::fs::{read_dir, read_to_string};
+use std::fs::read_dir;
 use std::io;
 
 use libc::pid_t;
+
+use crate::proc_text;
 
 /// A thread of a process that has not ended; its first one where there is none or `/proc` does not tell.
 pub(crate) fn living_thread(pid: pid_t) -> pid_t {
@@ -44,6 +46,6 @@ pub(crate) fn state_of(pid: pid_t, tid: pid_t) -> Option<char> {
 
 /// A thread's `stat` behind its name; `None` when it is gone.
 pub(crate) fn stat_of(pid: pid_t, tid: pid_t) -> Option<String> {
-    let stat = read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let stat = proc_text::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     Some(stat.rsplit_once(") ")?.1.to_owned())
 }

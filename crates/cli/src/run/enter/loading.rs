@@ -13,6 +13,7 @@ use zpager_sys::process::field;
 
 use super::layout::Layout;
 use super::mappings;
+use crate::proc_text;
 use crate::run::living::proc_file;
 
 /// The capability `CAP_SYS_PTRACE`.
@@ -34,7 +35,7 @@ impl Credentials {
     /// Those of a process; `None` where they cannot be read.
     pub(super) fn of(pid: pid_t) -> Option<Self> {
         let namespace = std::fs::read_link(proc_file(pid, "ns/user")).ok()?;
-        let status = std::fs::read_to_string(proc_file(pid, "status")).ok()?;
+        let status = proc_text::read(proc_file(pid, "status")).ok()?;
         Self::read(&status, namespace)
     }
 

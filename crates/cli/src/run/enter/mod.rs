@@ -44,6 +44,7 @@ use super::living::{living_thread, proc_file};
 use super::session::own_path;
 use super::supervisor::{Tree, children_of};
 use crate::failure::{Failure, OrFail};
+use crate::proc_text;
 use caller::Caller;
 use hold::{Hold, Stopping, Stragglers};
 use layout::Layout;
@@ -402,7 +403,7 @@ fn status_of(tid: pid_t) -> Vec<u8> {
 
 /// The mappings of a process. One that was killed has none before it is gone.
 fn maps_of(pid: pid_t) -> Result<String, Trouble> {
-    match std::fs::read_to_string(proc_file(pid, "maps")) {
+    match proc_text::read(proc_file(pid, "maps")) {
         Ok(maps) if maps.is_empty() => Err(Trouble::Gone),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Trouble::Gone),
         maps => Ok(maps?),

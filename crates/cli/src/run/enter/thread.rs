@@ -344,11 +344,9 @@ struct Sent {
 
 impl Sent {
     fn to(pid: pid_t, tid: pid_t) -> Self {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
+        let status = std::fs::read(format!("/proc/{pid}/task/{tid}/status"));
         let status = status.unwrap_or_default();
-        let set = |name: &[u8]| {
-            u64::from_str_radix(field(status.as_bytes(), name).trim(), 16).unwrap_or(0)
-        };
+        let set = |name: &[u8]| u64::from_str_radix(field(&status, name).trim(), 16).unwrap_or(0);
         Sent { own: set(b"SigPnd:"), common: set(b"ShdPnd:"), handled: set(b"SigCgt:") }
     }
 }

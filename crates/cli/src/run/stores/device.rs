@@ -6,10 +6,10 @@
 //! Invariant: the first and the last MiB are never written. So a device that was empty before a run
 //! is so afterwards for everybody who looks for signatures, whatever pages were on it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -17,6 +17,7 @@ use zpager_store::BLOCK_BYTES;
 
 use super::{OpenStore, refusal};
 use crate::failure::Failure;
+use crate::proc_text;
 use crate::size;
 
 /// What is left alone at either end.
@@ -113,15 +114,15 @@ fn takes_blocks(file: &OwnedFd) -> bool {
 pub(crate) fn use_of(name: &Path) -> Option<String> {
     let number = rustix::fs::stat(name).ok()?.st_rdev;
     let device = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = proc_text::read("/proc/self/mountinfo").unwrap_or_default();
     let mounted = mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');
         let is_it = fields.nth(2)? == device;
         is_it.then(|| fields.nth(1))?
     });
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let is_number = |area: &str| rustix::fs::stat(area).is_ok_and(|found| found.st_rdev == number);
-    let is_swap = swaps.lines().filter_map(|line| line.split_whitespace().next()).any(is_number);
+    let is_number =
+        |area: PathBuf| rustix::fs::stat(area).is_ok_and(|found| found.st_rdev == number);
+    let is_swap = proc_text::swap_areas().into_iter().any(is_number);
     match mounted {
         Some(directory) => Some(format!("mounted on {directory}")),
         None => is_swap.then(|| "a swap area in use".to_owned()),
@@ -203,7 +204,7 @@ mod tests {
             match tool {
                 Some(device) => Some(Loop { image, device }),
                 None => {
-                    let _ = fs::remove_file(&image);
+                    let _ = std::fs::remove_file(&image);
                     println!("skipped: no loop devices here");
                     None
                 }
@@ -214,7 +215,7 @@ mod tests {
     impl Drop for Loop {
         fn drop(&mut self) {
             run("losetup", &["--detach", &self.device]);
-            let _ = fs::remove_file(&self.image);
+            let _ = std::fs::remove_file(&self.image);
         }
     }
 

@@ -6,7 +6,6 @@
 //! another machine is no place for it at all: the server's pauses would be the program's.
 
 use std::ffi::CString;
-use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use zpager_store::BLOCK_BYTES;
 
 use super::OpenStore;
 use crate::failure::Failure;
+use crate::proc_text;
 use crate::run::report::Notices;
 
 /// The largest limit taken when the user gives none.
@@ -174,7 +174,7 @@ fn whereabouts(directory: &Path) -> Whereabouts {
 fn is_network_fuse(directory: &Path) -> bool {
     let Ok(found) = rustix::fs::stat(directory) else { return false };
     let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = proc_text::read("/proc/self/mountinfo").unwrap_or_default();
     let kind = mounts.lines().find_map(|line| kind_of_mount(line, &format!("{major}:{minor}")));
     kind.is_some_and(|kind| {
         let name = kind.strip_prefix("fuse.").unwrap_or_default();

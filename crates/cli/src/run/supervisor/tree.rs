@@ -13,6 +13,7 @@ use std::fs::read_to_string;
 use libc::pid_t;
 use zpager_sys::process::value_bytes;
 
+use crate::proc_text;
 use crate::run::enter::share_memory;
 use crate::run::living::{living_thread, stat_of};
 
@@ -186,7 +187,7 @@ pub(super) fn anonymous_bytes_of(pid: pid_t) -> u64 {
 
 /// What a file of a process says. What says nothing of memory has ended, or only its first thread has.
 fn ask(pid: pid_t, file: &str, read: impl Fn(&str) -> Option<u64>) -> Option<u64> {
-    let of = |thread: pid_t| read(&read_to_string(format!("/proc/{thread}/{file}")).ok()?);
+    let of = |thread: pid_t| read(&proc_text::read(format!("/proc/{thread}/{file}")).ok()?);
     of(pid).or_else(|| of(living_thread(pid)))
 }
 
