@@ -90,7 +90,7 @@ pub fn main(command: BenchCommand) -> ExitCode {
         Action::Restore => changes::guardian::wait_and_restore(),
     };
     let Err(error) = done else { return ExitCode::SUCCESS };
-    tell(format_args!("zpager: {error:#}"));
+    stderr::tell(format_args!("{error:#}"));
     let signal = interrupt::signal().and_then(|number| u8::try_from(128 + number).ok());
     ExitCode::from(signal.unwrap_or(FAILED))
 }

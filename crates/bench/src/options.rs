@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use zpager_command::size;
 
 use crate::rivals::RivalName;
 use crate::workloads::{WORKLOADS, Workload};
@@ -37,25 +38,14 @@ impl FromStr for Memory {
                 Ok(percent) if percent > 0.0 && percent.is_finite() => Ok(Memory::Percent(percent)),
                 _ => Err(format!("'{text}' is not a share, such as 50%")),
             },
-            None => size_bytes(text).map(Memory::Bytes),
+            None => match size::parse(text) {
+                Some(bytes @ 1..) => Ok(Memory::Bytes(bytes)),
+                _ => Err(format!(
+                    "'{text}' is not a size, such as 256M or 1.5G, nor a share, such as 50%"
+                )),
+            },
         }
     }
-}
-
-/// Bytes of a size such as `256M`, `1.5G` or `1048576`.
-fn size_bytes(text: &str) -> Result<u64, String> {
-    let wrong =
-        || format!("'{text}' is not a size, such as 256M or 1.5G, nor a share, such as 50%");
-    let number = text.trim_end_matches(['i', 'B', 'b']);
-    let (number, unit_bytes) = match number.char_indices().next_back() {
-        Some((at, 'k' | 'K')) => (&number[..at], 1_u64 << 10),
-        Some((at, 'm' | 'M')) => (&number[..at], 1 << 20),
-        Some((at, 'g' | 'G')) => (&number[..at], 1 << 30),
-        Some((at, 't' | 'T')) => (&number[..at], 1 << 40),
-        _ => (number, 1),
-    };
-    let bytes = number.parse::<f64>().map_err(|_| wrong())? * unit_bytes as f64;
-    if bytes >= 1.0 && bytes < 2_f64.powi(60) { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
 /// A factor for the size of workloads.

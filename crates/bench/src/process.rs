@@ -262,8 +262,8 @@ fn ending(
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => "no exit status".to_owned(),
     };
-    let stderr = fs::read_to_string(stderr_path).unwrap_or_default();
-    match stderr.trim_end().lines().last() {
+    let stderr = fs::read(stderr_path).unwrap_or_default();
+    match String::from_utf8_lossy(&stderr).trim_end().lines().last() {
         Some(line) => Ending::Failed(format!("{how}: {line}")),
         None => Ending::Failed(how),
     }

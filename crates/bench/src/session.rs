@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nix::unistd::{AccessFlags, access};
 
 use crate::changes::guardian::Guardian;
 use crate::changes::{Changes, Mark, OWN_PREFIX};
@@ -59,6 +60,27 @@ impl Run {
     }
 }
 
+/// Finds out before the machine is changed whether what the user named is there.
+fn check_places(options: &CommonOptions) -> Result<()> {
+    let CommonOptions { swap_dir, zpager, c_source, .. } = options;
+    ensure!(
+        swap_dir.is_dir(),
+        "--swap-dir {}: no directory: give one on a disk, such as /var/tmp",
+        swap_dir.display()
+    );
+    if let Some(path) = zpager {
+        ensure!(
+            path.is_file() && access(path, AccessFlags::X_OK).is_ok(),
+            "--zpager {}: no program that can be run: give the path of a zpager command",
+            path.display()
+        );
+    }
+    if let Some(path) = c_source {
+        ensure!(path.is_file(), "--c-source {}: no file: give one in C", path.display());
+    }
+    Ok(())
+}
+
 impl Session {
     /// Opens a session, after taking back what a killed one may have left; with `disk_iops` on a
     /// slow disk.
@@ -68,7 +90,7 @@ impl Session {
     /// be limited.
     pub(crate) fn open(options: &CommonOptions, disk_iops: Option<u32>) -> Result<Self> {
         ensure!(nix::unistd::geteuid().is_root(), "bench needs root, for a cgroup and for swap");
-        ensure!(options.swap_dir.is_dir(), "there is no directory {}", options.swap_dir.display());
+        check_places(options)?;
         interrupt::listen()?;
         let mut changes = Changes::open(Machine::real())?;
         if changes.mark() != Mark::BOTTOM {
@@ -98,8 +120,7 @@ impl Session {
         let work_directory = options.swap_dir.join(name);
         changes.make_directory(&work_directory)?;
         let zpager = match &options.zpager {
-            Some(path) => std::fs::canonicalize(path)
-                .with_context(|| format!("there is no command {}", path.display()))?,
+            Some(path) => std::fs::canonicalize(path)?,
             None => std::env::current_exe()?,
         };
         let hierarchy = Hierarchy::find(changes)?;

@@ -162,10 +162,22 @@ fn swap_directory() -> tempfile::TempDir {
 }
 
 fn bad_input_is_one_line_and_125() {
-    let output = output(&["run", "--swap-dir", "/nonexistent", "--workload", "sor"]);
-    assert_eq!(output.status.code(), Some(125));
+    for (flag, named, right) in [
+        ("--swap-dir", "/nonexistent", "such as /var/tmp"),
+        ("--zpager", "/nonexistent", "give the path"),
+        ("--zpager", "/etc/passwd", "give the path"),
+        ("--zpager", "/usr", "give the path"),
+        ("--c-source", "/nonexistent", "give one"),
+    ] {
+        let output = output(&["run", "--workload", "sor", flag, named]);
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(said.contains(flag) && said.contains(named) && said.contains(right), "{said}");
+    }
+    let output = output(&["run", "--swap-dir", "/non\nexistent"]);
     let said = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(said, "zpager: there is no directory /nonexistent\n");
+    assert!(said.starts_with("zpager: --swap-dir /non\\nexistent: no directory"), "{said}");
+    assert_eq!(said.lines().count(), 1);
 }
 
 /// Runs the bench, which has to succeed and leave the machine as it was; gives what it said and its

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use fastrand::Rng;
 
 use super::{Job, Preparation, Workload, missing_command, plain_job, program};
@@ -36,10 +36,7 @@ impl Workload for Compile {
 
     fn prepare(&self, preparation: &Preparation) -> Result<Job> {
         let (source, note) = match (&preparation.c_source, amalgamation()) {
-            (Some(path), _) => {
-                ensure!(path.is_file(), "there is no file {}", path.display());
-                (fs::canonicalize(path)?, path.display().to_string())
-            }
+            (Some(path), _) => (fs::canonicalize(path)?, path.display().to_string()),
             // The amalgamation cannot be scaled.
             (None, Some(path)) if preparation.scale >= 1.0 => {
                 (path, "SQLite's amalgamation".into())
