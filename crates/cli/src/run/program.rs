@@ -8,7 +8,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,8 @@ pub(crate) fn locate(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Fail
         let file = folder.join(name);
         match reason_not_to_execute(&file) {
             None => return Ok(file),
-            Some(Reason::Missing) => {}
+            // A folder of others' is no place to look.
+            Some(Reason::Missing | Reason::Unreachable(_)) => {}
             Some(reason) => seen = seen.or(Some((file, reason))),
         }
     }
@@ -104,12 +105,21 @@ pub(crate) fn not_started(file: &Path, error: &io::Error) -> Failure {
 #[derive(Debug)]
 enum Reason {
     Missing,
+    Unreachable(io::Error),
     Directory,
     Denied,
 }
 
 fn reason_not_to_execute(file: &Path) -> Option<Reason> {
-    let Ok(metadata) = file.metadata() else { return Some(Reason::Missing) };
+    let metadata = match file.metadata() {
+        Ok(metadata) => metadata,
+        Err(error) => {
+            return Some(match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => Reason::Missing,
+                _ => Reason::Unreachable(error),
+            });
+        }
+    };
     if metadata.is_dir() {
         return Some(Reason::Directory);
     }
@@ -121,6 +131,9 @@ fn refusal(file: &Path, reason: Reason) -> Failure {
     let file = file.display();
     match reason {
         Reason::Missing => Failure::not_found(format!("{file}: no such program: check the path")),
+        Reason::Unreachable(error) => {
+            Failure::cannot_run(format!("{file}: {error}: give a path that leads to a program"))
+        }
         Reason::Directory => {
             Failure::cannot_run(format!("{file}: a directory: name a program inside it"))
         }
@@ -260,6 +273,20 @@ mod tests {
             |error| not_started(Path::new("/p"), &io::Error::from_raw_os_error(error)).status;
         assert_eq!([libc::EMFILE, libc::EAGAIN].map(status), [125; 2]);
         assert_eq!([libc::ENOEXEC, libc::EACCES, libc::ENOENT].map(status), [126, 126, 127]);
+    }
+
+    #[test]
+    fn what_is_not_reached_is_told_from_what_is_not_there() {
+        let folder = std::env::temp_dir().join(format!("zpager-reached-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let circle = folder.join("circle");
+        std::os::unix::fs::symlink(&circle, &circle).expect("a link");
+        let status =
+            |name: &OsStr| locate(name, Some(folder.as_os_str())).expect_err("none").status;
+        assert_eq!(status(circle.as_os_str()), 126);
+        assert_eq!(status(folder.join("nothing").as_os_str()), 127);
+        assert_eq!(["circle", "nothing"].map(|name| status(OsStr::new(name))), [127; 2]);
+        std::fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]

@@ -6,8 +6,7 @@
 //! came; it then waits for the run's other processes, removes the run's keys and ends. So neither a
 //! key nor a process is left behind; of a machine that lost its power the keys expire.
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -23,6 +22,7 @@ use zpager_wire::{Remote, RemoteCounts, Requests};
 use super::config::MIN_STORE_BYTES;
 use super::control::SharedControl;
 use super::report::Notices;
+use super::session::{own_path, random};
 use super::stores::choice::ServerChoice;
 use super::supervisor::is_gone;
 use crate::failure::{Failure, OrFail};
@@ -163,9 +163,9 @@ impl Helper {
     pub(crate) fn start(store: &RemoteStore, control: &SharedControl) -> Result<Self, Failure> {
         let orders = Orders {
             address: store.address.clone(),
-            run: random_name().or_fail("/dev/urandom")?,
-            requests: super::session::own_path(&store.shared),
-            control: super::session::own_path(control),
+            run: random_name().or_fail("making a name for the run")?,
+            requests: own_path(&store.shared),
+            control: own_path(control),
         };
         let mut command = Command::new("/proc/self/exe");
         command.arg0("zpager").arg(COMMAND);
@@ -195,7 +195,8 @@ impl Helper {
             }
             if Instant::now() > deadline {
                 return Err(Failure::own(
-                    "the helper of the remote store does not reach the server",
+                    "the helper of the remote store does not reach the server: see whether it still \
+                     answers, or give --store DIR",
                 ));
             }
         }
@@ -235,9 +236,8 @@ pub(super) fn is_used(control: &zpager_wire::Control) -> bool {
 }
 
 /// A name that nobody else has.
-fn random_name() -> std::io::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+fn random_name() -> rustix::io::Result<String> {
+    let bytes = random::<16>()?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

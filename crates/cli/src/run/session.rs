@@ -144,11 +144,16 @@ impl Session {
 /// # Errors
 /// The kernel has none.
 pub(crate) fn make_key() -> Result<StoreKey, Failure> {
-    let mut key = StoreKey::default();
-    // Up to 256 bytes come whole (getrandom(2)).
-    rustix::rand::getrandom(&mut key.0, GetRandomFlags::empty())
-        .or_fail("making the key of the store")?;
-    Ok(key)
+    random().or_fail("making the key of the store").map(StoreKey)
+}
+
+/// Bytes that nobody can guess.
+pub(super) fn random<const BYTES: usize>() -> rustix::io::Result<[u8; BYTES]> {
+    // So many come whole (getrandom(2)).
+    const { assert!(BYTES <= 256) };
+    let mut bytes = [0; BYTES];
+    rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes)
 }
 
 /// What the dynamic loader shall preload: the agent, then what it preloads at present, without the
