@@ -45,9 +45,8 @@ pub(super) fn check(
     let size_bytes = arguments.size.as_deref().map(check_size).transpose()?;
     let memory_bytes = check_memory("--memory", &arguments.memory, MEMORY_BYTES_MIN)?;
     let settings = check_design(&arguments.design)?;
-    let has_threshold = ("--store-threshold", arguments.design.store_threshold.is_some());
     if arguments.clean_cache.is_some() {
-        check_no_store(&[has_threshold])?;
+        check_no_store(&[threshold_flag(&arguments)])?;
     }
     let check_ahead = |text: &str| check_memory_ahead(text, memory_bytes);
     let ahead_bytes = arguments.memory_ahead.as_deref().map(check_ahead).transpose()?;
@@ -61,8 +60,8 @@ pub(super) fn check(
         )));
     }
     let (listen, socket) = match &arguments.ublk {
-        Some(number) => (check_ublk(number)?, super::socket(arguments.place)?),
-        None => check_place(arguments.listen.as_deref(), arguments.place)?,
+        Some(number) => (check_ublk(number)?, super::socket(&arguments.place)?),
+        None => check_place(arguments.listen.as_deref(), &arguments.place)?,
     };
     let (behind, size_bytes) = match (&arguments.clean_cache, size_bytes) {
         (Some(name), _) => {
@@ -70,18 +69,8 @@ pub(super) fn check(
             (Behind::Disk(disk), size_bytes)
         }
         (None, Some(size_bytes)) => {
-            let has_flag = arguments.store.is_some();
-            let choice = choose_store(arguments.store, environment)?;
-            if matches!(choice, StoreChoice::None) {
-                check_no_store(&[
-                    has_threshold,
-                    ("--store-size", limit_bytes.is_some()),
-                    ("--store-encrypt", arguments.store_encrypt),
-                ])?;
-            }
-            let stores = check_no_server(&choice)
-                .and_then(|()| open_stores(&choice, limit_bytes, arguments.store_encrypt, notices));
-            (stores.map_err(|failure| name_source(failure, has_flag))?, size_bytes)
+            let behind = choose_stores(&arguments, limit_bytes, environment, notices)?;
+            (behind, size_bytes)
         }
         (None, None) => return Err(Failure::own("--size: how large? give a size such as 16G")),
     };
@@ -98,6 +87,32 @@ pub(super) fn check(
         socket,
         export: arguments.export,
     })
+}
+
+/// The flag that says when blocks leave for a store, and whether it was given.
+fn threshold_flag(arguments: &ServeArguments) -> (&'static str, bool) {
+    ("--store-threshold", arguments.design.store_threshold.is_some())
+}
+
+/// Opens the stores that flags or environment name.
+fn choose_stores(
+    arguments: &ServeArguments,
+    limit_bytes: Option<u64>,
+    environment: &Environment,
+    notices: &mut Notices,
+) -> Result<Behind, Failure> {
+    let has_flag = arguments.store.is_some();
+    let choice = choose_store(arguments.store.clone(), environment)?;
+    if matches!(choice, StoreChoice::None) {
+        check_no_store(&[
+            threshold_flag(arguments),
+            ("--store-size", limit_bytes.is_some()),
+            ("--store-encrypt", arguments.store_encrypt),
+        ])?;
+    }
+    check_no_server(&choice)
+        .and_then(|()| open_stores(&choice, limit_bytes, arguments.store_encrypt, notices))
+        .map_err(|failure| name_source(failure, has_flag))
 }
 
 /// Refuses a server, whose helper belongs to a run.
@@ -170,7 +185,7 @@ fn check_memory_ahead(text: &str, memory_bytes: u64) -> Result<u64, Failure> {
 
 /// Where clients connect, and where the Unix socket is: a socket that was handed over, or one that
 /// the server makes.
-fn check_place(listen: Option<&str>, place: PlaceArguments) -> Result<(Listen, PathBuf), Failure> {
+fn check_place(listen: Option<&str>, place: &PlaceArguments) -> Result<(Listen, PathBuf), Failure> {
     let refused =
         |flag: &str| Failure::own(format!("{flag}: a socket was handed over: leave it out"));
     match (Passed::find().map_err(Failure::own)?, listen) {

@@ -31,10 +31,10 @@ pub(crate) fn main(command: DeviceCommand) -> Result<ExitCode, Failure> {
         DeviceCommand::Status(arguments) => show_status(arguments),
         DeviceCommand::Set(arguments) => {
             let command = config::check_change(&arguments.change)?;
-            done(arguments.place, command)
+            done(&arguments.place, command)
         }
         DeviceCommand::Stop(arguments) => {
-            done(arguments.place, Command::Stop { force: arguments.force })
+            done(&arguments.place, Command::Stop { force: arguments.force })
         }
     }
 }
@@ -54,7 +54,7 @@ fn serve_until_stopped(arguments: ServeArguments) -> Result<ExitCode, Failure> {
 }
 
 fn show_status(arguments: StatusArguments) -> Result<ExitCode, Failure> {
-    let status = ask_status(arguments.place)?;
+    let status = ask_status(&arguments.place)?;
     let text = if arguments.prometheus {
         table::to_prometheus(&status)
     } else if arguments.json {
@@ -67,7 +67,7 @@ fn show_status(arguments: StatusArguments) -> Result<ExitCode, Failure> {
     crate::print(&text)
 }
 
-fn ask_status(place: PlaceArguments) -> Result<Status, Failure> {
+fn ask_status(place: &PlaceArguments) -> Result<Status, Failure> {
     match ask(&socket(place)?, Command::Status).map_err(Failure::own)? {
         Reply::Status(status) => Ok(*status),
         other => Err(Failure::own(format!("not a status: {other:?}"))),
@@ -75,15 +75,15 @@ fn ask_status(place: PlaceArguments) -> Result<Status, Failure> {
 }
 
 /// Has the server do something that has no answer.
-fn done(place: PlaceArguments, command: Command) -> Result<ExitCode, Failure> {
+fn done(place: &PlaceArguments, command: Command) -> Result<ExitCode, Failure> {
     ask(&socket(place)?, command).map_err(Failure::own)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The device's socket.
-fn socket(place: PlaceArguments) -> Result<PathBuf, Failure> {
+fn socket(place: &PlaceArguments) -> Result<PathBuf, Failure> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
     let runtime = runtime.map(PathBuf::from);
-    let socket = place.socket.or_else(|| zpager_device::default_socket(runtime.as_deref()));
+    let socket = place.socket.clone().or_else(|| zpager_device::default_socket(runtime.as_deref()));
     socket.ok_or_else(|| Failure::own("no XDG_RUNTIME_DIR: give --socket PATH"))
 }
