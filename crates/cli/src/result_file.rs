@@ -6,14 +6,18 @@
 //! Invariant: until it is whole, a plain file has a name that this process made. It may lie where others
 //! can make names too, as in `/tmp`: what has that name already is neither followed nor written to.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::failure::{Failure, OrFail};
+
+/// Longest name in a directory (`NAME_MAX`).
+const NAME_BYTES_MAX: usize = 255;
 
 /// How a file is written.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,9 +59,7 @@ impl ResultFile {
         let (file, names) = match Target::of(file) {
             Target::InPlace(file) => (OpenOptions::new().append(true).open(file)?, None),
             Target::Replaced(file) => {
-                let name = file.file_name().unwrap_or_default().to_string_lossy();
-                let id = std::process::id();
-                let unfinished = parent_of(&file).join(format!(".{name}.{id}"));
+                let unfinished = unfinished_name(&file, std::process::id());
                 // One of this id that was killed may have left it.
                 let _ = std::fs::remove_file(&unfinished);
                 (File::create_new(&unfinished)?, Some((unfinished, file)))
@@ -98,6 +100,15 @@ impl Drop for ResultFile {
     }
 }
 
+/// What a file is called until it is whole: `.NAME.ID`, with as much of its name as there is room for.
+fn unfinished_name(file: &Path, id: u32) -> PathBuf {
+    let end = format!(".{id}");
+    let name = file.file_name().unwrap_or_default().as_bytes();
+    let kept = name.len().min(NAME_BYTES_MAX - 1 - end.len());
+    let unfinished = [b".", &name[..kept], end.as_bytes()].concat();
+    parent_of(file).join(OsStr::from_bytes(&unfinished))
+}
+
 /// The directory that holds `file`.
 fn parent_of(file: &Path) -> &Path {
     match file.parent() {
@@ -123,6 +134,10 @@ fn why_not(file: &Path) -> Result<(), String> {
     }
     if file.file_name().is_none() {
         return Err("not a file name".into());
+    }
+    match file.symlink_metadata() {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.to_string()),
+        _ => {}
     }
     let written = match Target::of(file) {
         Target::InPlace(file) => file,
@@ -178,6 +193,24 @@ mod tests {
         assert!(link.is_symlink());
         assert_eq!(std::fs::read_dir(&folder).expect("listed").count(), 2);
         assert!(write("--json", &folder.join("no/s.json"), "{}\n").is_err());
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    /// What cannot be written in the end is refused at the start.
+    #[test]
+    fn names_may_be_as_long_as_names_are() {
+        let folder = std::env::temp_dir().join(format!("zpager-names-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let named = |bytes: &[u8]| folder.join(OsStr::from_bytes(bytes));
+        for longest in [vec![b'n'; NAME_BYTES_MAX], vec![0xff; NAME_BYTES_MAX]] {
+            let file = named(&longest);
+            assert_eq!(check("--json", &file), Ok(()));
+            write("--json", &file, "{}\n").expect("written");
+            assert_eq!(std::fs::read_to_string(&file).expect("read"), "{}\n");
+        }
+        assert_eq!(std::fs::read_dir(&folder).expect("listed").count(), 2);
+        let longer = check("--json", &named(&[b'n'; NAME_BYTES_MAX + 1])).expect_err("too long");
+        assert!(longer.contains("too long"), "{longer}");
         std::fs::remove_dir_all(&folder).expect("removed");
     }
 
