@@ -12,6 +12,9 @@ use crate::stderr;
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(500);
 const LINES_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Has a terminal forget the line that it shows.
+const OVER: &str = "\r\x1b[K";
+
 /// Where the lines go, and when the next is due.
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -38,7 +41,7 @@ impl Progress {
         self.due = now + interval(self.is_terminal);
         let line = line(counts, written_bytes, now - self.began);
         match self.is_terminal {
-            true => stderr::write(&format!("\r\x1b[Kzpager: {line}")),
+            true => stderr::write(&format!("{OVER}zpager: {line}")),
             false => stderr::tell(line),
         }
     }
@@ -48,9 +51,11 @@ impl Progress {
         if self.quiet {
             return;
         }
-        let over = if self.is_terminal { "\r\x1b[K" } else { "" };
+        if self.is_terminal {
+            stderr::write(OVER);
+        }
         let line = line(counts, written_bytes, self.began.elapsed());
-        stderr::write(&format!("{over}zpager: {line}, in {}\n", file.display()));
+        stderr::tell(format_args!("{line}, in {}", file.display()));
     }
 }
 

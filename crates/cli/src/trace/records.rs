@@ -83,13 +83,16 @@ impl<W: Write> Records<W> {
     /// Takes what process `pid` tells.
     ///
     /// # Errors
-    /// What could not be written.
+    /// What could not be written, or more processes at a time than there are numbers.
     pub(super) fn take(&mut self, pid: pid_t, message: Message) -> io::Result<()> {
         if message == Message::Began {
             self.end(pid)?;
         }
         if !self.processes.contains_key(&pid) {
-            let process = Process { number: self.free_number(), waiting: VecDeque::new() };
+            let number = self.free_number().ok_or_else(|| {
+                io::Error::other("more processes at a time than a trace has numbers for")
+            })?;
+            let process = Process { number, waiting: VecDeque::new() };
             self.processes.insert(pid, process);
             self.counts.processes += 1;
         }
@@ -107,12 +110,12 @@ impl<W: Write> Records<W> {
     }
 
     /// The lowest number from the last one on that no process has.
-    fn free_number(&mut self) -> u16 {
-        while !self.numbers.insert(self.next_number) {
-            self.next_number = self.next_number.wrapping_add(1);
-        }
-        self.next_number = self.next_number.wrapping_add(1);
-        self.next_number.wrapping_sub(1)
+    fn free_number(&mut self) -> Option<u16> {
+        let numbers = (0..=u16::MAX).map(|step| self.next_number.wrapping_add(step));
+        let number = numbers.into_iter().find(|number| !self.numbers.contains(number))?;
+        self.numbers.insert(number);
+        self.next_number = number.wrapping_add(1);
+        Some(number)
     }
 
     /// Process `pid` is over: what waits goes out as far as it is known, and it has no pages any more.
@@ -319,6 +322,16 @@ mod tests {
         records.next_number = u16::MAX;
         take_all(&mut records, &[(2, Message::Began), (3, Message::Began)]);
         assert_eq!(records.processes(), [(1, 0), (2, u16::MAX), (3, 1)]);
+    }
+
+    #[test]
+    fn there_is_no_number_for_one_more() {
+        let mut records = records();
+        records.numbers = (0..=u16::MAX).collect();
+        assert!(records.take(1, Message::Began).is_err());
+        records.numbers.remove(&70);
+        records.take(1, Message::Began).expect("written");
+        assert_eq!(records.processes(), [(1, 70)]);
     }
 
     #[test]
