@@ -4,10 +4,14 @@ use crate::PAGE_BYTES;
 use crate::file::Fd;
 use crate::syscall::{Errno, checked, nr};
 
-/// Room for what `/proc` says of a process.
-const STATUS_BYTES: usize = 4096;
-/// The same in one line of numbers.
+/// What is read at once of what `/proc` says of a process, and what is kept of a line: it has as many numbers as
+/// there are groups of the user, or pid namespaces, which are 32 at most.
+const CHUNK_BYTES: usize = 1024;
+const LINE_BYTES: usize = 512;
+/// Room for the same in one line of numbers.
 const STAT_BYTES: usize = 1024;
+/// What `/proc` says of this process.
+const OWN_STATUS: &[u8] = b"/proc/self/status\0";
 
 /// The process.
 pub fn pid() -> i32 {
@@ -176,9 +180,23 @@ fn pidfd_identity(fd: usize) -> Option<[u64; 2]> {
     (asked.is_ok() && system[0] == PID_FS_MAGIC).then_some([status[0], status[1]])
 }
 
-/// What `/proc` says of this process, in `status`; nothing where it does not tell.
-fn own_status(status: &mut [u8; STATUS_BYTES]) -> &[u8] {
-    own_file(b"/proc/self/status\0", status)
+/// Gives `each` the lines of the file at `path`, which ends with a zero byte, of long ones the beginning; none where
+/// it cannot be read.
+fn each_line(path: &[u8], mut each: impl FnMut(&[u8])) {
+    let Ok(file) = Fd::open(path, nr::O_RDONLY) else { return };
+    let (mut chunk, mut line, mut length) = ([0; CHUNK_BYTES], [0; LINE_BYTES], 0);
+    while let Ok(read @ 1..) = file.read(&mut chunk) {
+        for &byte in &chunk[..read] {
+            if byte == b'\n' {
+                each(&line[..length]);
+                length = 0;
+            } else if length < LINE_BYTES {
+                line[length] = byte;
+                length += 1;
+            }
+        }
+    }
+    file.close();
 }
 
 /// The beginning of the file at `path`, which ends with a zero byte, in `text`; nothing where it cannot be read.
@@ -209,22 +227,40 @@ pub struct Confinement {
 impl Confinement {
     /// This process's; none where `/proc` does not tell.
     pub fn own() -> Self {
-        Confinement::of(own_status(&mut [0; STATUS_BYTES]))
+        Confinement::at(OWN_STATUS)
+    }
+
+    /// The same by the file at `path`, which ends with a zero byte.
+    fn at(path: &[u8]) -> Self {
+        let mut found = Confinement::default();
+        each_line(path, |line| found.note(line));
+        found
     }
 
     /// What a process's status says (proc(5)).
     pub fn of(status: &[u8]) -> Self {
-        Confinement {
-            filters: field(status, b"Seccomp_filters:").trim().parse().unwrap_or(0),
-            ids: field(status, b"NSpid:").split_ascii_whitespace().count() as u32,
+        let mut found = Confinement::default();
+        status.split(|&byte| byte == b'\n').for_each(|line| found.note(line));
+        found
+    }
+
+    /// Takes what a line of it says.
+    fn note(&mut self, line: &[u8]) {
+        if line.starts_with(b"Seccomp_filters:") {
+            self.filters = field(line, b"Seccomp_filters:").trim().parse().unwrap_or(0);
+        } else if line.starts_with(b"NSpid:") {
+            self.ids = field(line, b"NSpid:").split_ascii_whitespace().count() as u32;
         }
     }
 }
 
 /// Whether another process traces this one (ptrace(2)); not where `/proc` does not tell.
 pub fn is_traced() -> bool {
-    let mut text = [0; STATUS_BYTES];
-    !matches!(field(own_status(&mut text), b"TracerPid:").trim(), "" | "0")
+    let mut is_traced = false;
+    each_line(OWN_STATUS, |line| {
+        is_traced |= !matches!(field(line, b"TracerPid:").trim(), "" | "0");
+    });
+    is_traced
 }
 
 /// Whether who traces this process serves its brk(2) in the kernel's place, as proot does: the kernel knows
@@ -383,6 +419,21 @@ mod tests {
         let own = Confinement::own();
         assert_eq!(own, Confinement::of(&std::fs::read("/proc/self/status").expect("readable")));
         assert!(own.ids > 0);
+    }
+
+    /// A user may be in some hundreds of groups, or in thousands.
+    #[test]
+    fn what_stands_behind_a_long_line_is_found() {
+        let groups: std::string::String =
+            (0..3000).map(|group| std::format!("{} ", 1_000_000_000 + group)).collect();
+        let status =
+            std::format!("Name:\tx\nGroups:\t{groups}\nNSpid:\t7\t1\nSeccomp_filters:\t3\n");
+        let file = std::env::temp_dir().join(std::format!("zpager-status-{}", pid()));
+        std::fs::write(&file, &status).expect("written");
+        let path = std::format!("{}\0", file.display());
+        assert_eq!(Confinement::at(path.as_bytes()), Confinement { filters: 3, ids: 2 });
+        assert_eq!(Confinement::of(status.as_bytes()), Confinement { filters: 3, ids: 2 });
+        std::fs::remove_file(&file).expect("removed");
     }
 
     #[test]
