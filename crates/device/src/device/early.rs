@@ -21,6 +21,10 @@ use crate::reads::{Made, MadeRead, Plan, Wanted, What, read_at_once};
 use crate::target::Refused;
 use crate::worker::{PIECE_BYTES, Worker};
 
+/// A block from the pool counts as no more than this where it says how long a fast disk may take
+/// ([`zpager_policy::Seeks`]): on a processor so slow that it takes longer, disks are no slower for that.
+const POOL_NS_MAX: u64 = 100_000;
+
 /// Makes a read into the worker's pages, where it stays until the next one. Where it fails it is as if it had
 /// not been made: the block's own read then says why.
 pub(super) fn read_now(wanted: Wanted, worker: &mut Worker) -> Option<MadeRead<'static>> {
@@ -96,7 +100,7 @@ impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
         self.engine.cache.note_wide(early);
         if let Some(seeks) = &mut self.seeks {
             let pool_ns = self.give_way.as_ref().map_or(0, GiveWay::pool_ns);
-            seeks.read(1, early.bytes(), read.disk_ns, pool_ns);
+            seeks.read(1, early.bytes(), read.disk_ns, pool_ns.min(POOL_NS_MAX));
             self.engine.cache.set_sweeping(seeks.are_dear());
         }
     }
