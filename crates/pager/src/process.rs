@@ -81,6 +81,8 @@ pub(crate) struct Process {
     pub(crate) resident_pages: u64,
     /// Resident pages that are in frames.
     pub(crate) shared_pages: u64,
+    /// [`zpager_wire::Frames::times_alone`] when all pages were last looked through for those to claim.
+    pub(crate) claimed_times_alone: u32,
     /// What making room took already for the fault that is served next.
     pub(crate) room_ticks: u64,
     /// Relatives that were asked for room and gave nothing.

@@ -518,8 +518,14 @@ impl Process {
         claimed
     }
 
-    /// Takes over everything that nobody else holds any more; gives how many pages.
+    /// Takes over everything that nobody else holds any more, if there may be some since the last time; gives
+    /// how many pages.
     pub(crate) fn claim_all(&mut self) -> u64 {
+        let times_alone = self.tables.frames.times_alone();
+        if times_alone == self.claimed_times_alone {
+            return 0;
+        }
+        self.claimed_times_alone = times_alone;
         let mut claimed = 0;
         for at in 0..self.regions.all().len() {
             let region = self.regions.all()[at];
@@ -711,11 +717,12 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zpager_wire::FrameHints;
 
     #[test]
     fn what_is_common_is_in_the_sum_as_soon_as_it_is_held() {
-        let (hint, words) = (AtomicU32::new(0), [const { AtomicU32::new(0) }; 8]);
-        let frames = Frames::new(&hint, &words);
+        let (hints, words) = (FrameHints::default(), [const { AtomicU32::new(0) }; 8]);
+        let frames = Frames::new(&hints, &words);
         let (cell, shared_bytes) = (AtomicU32::new(0), AtomicU64::new(0));
         let relatives = [Account::new(), Account::new()];
         let share = |relative: &Account| relative.share_with_kin(&frames, &cell, &shared_bytes);

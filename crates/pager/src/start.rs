@@ -478,6 +478,7 @@ fn build(
         resident_pages: 0,
         tables,
         shared_pages: 0,
+        claimed_times_alone: 0,
         room_ticks: 0,
         asked_in_vain: 0,
         starved_pause: 0,

@@ -17,14 +17,18 @@
 //! its earlier life changes nothing.
 //!
 //! Every operation is one atomic step on one word, and a word guards no other
-//! memory: all of them are relaxed. A process that is killed between two steps
+//! memory: all of them are relaxed, but for the count of frames that came to have one
+//! holder, which is seen after that. A process that is killed between two steps
 //! leaves one page behind that stays counted: the sum may be too high then, never
 //! too low.
 //!
 //! Bad case: more shared pages than frames. The others are counted once a holder.
 
 use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use crate::kin::{self, Kin};
 use crate::{Control, MAX_PROCESSES, ProcessSlot, Usage};
@@ -78,11 +82,20 @@ pub enum Left {
     Void,
 }
 
+/// What spares searches in the table; zero at first.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct FrameHints {
+    /// No frame below it is likely to be free.
+    free: AtomicU32,
+    /// How often a frame came to have one holder.
+    alone: AtomicU32,
+}
+
 /// The table.
 #[derive(Debug, Clone, Copy)]
 pub struct Frames<'a> {
-    /// No frame below it is likely to be free.
-    hint: &'a AtomicU32,
+    hints: &'a FrameHints,
     words: &'a [AtomicU32],
 }
 
@@ -161,12 +174,12 @@ impl<'a> Tables<'a> {
                 Kin::at(holds.add(holds_length), frames),
             )
         };
-        Tables { frames: Frames::new(&control.frames_hint, words), kin, holds }
+        Tables { frames: Frames::new(&control.frame_hints, words), kin, holds }
     }
 
     /// Tables without a frame.
     pub fn empty(control: &'a Control) -> Self {
-        Tables { frames: Frames::new(&control.frames_hint, &[]), kin: Kin::EMPTY, holds: &[] }
+        Tables { frames: Frames::new(&control.frame_hints, &[]), kin: Kin::EMPTY, holds: &[] }
     }
 
     /// What the process of a slot holds. Nothing is noted for a slot that is not the run's.
@@ -194,9 +207,9 @@ impl<'a> Tables<'a> {
 }
 
 impl<'a> Frames<'a> {
-    /// A table of `words`, zero at first, and the word of the hint.
-    pub fn new(hint: &'a AtomicU32, words: &'a [AtomicU32]) -> Self {
-        Frames { hint, words: &words[..words.len().min(FRAMES_MAX)] }
+    /// A table of `words`, zero at first, and its hints.
+    pub fn new(hints: &'a FrameHints, words: &'a [AtomicU32]) -> Self {
+        Frames { hints, words: &words[..words.len().min(FRAMES_MAX)] }
     }
 
     /// A frame with two holders. `None`: there is no free one; that took a look at every word.
@@ -207,11 +220,13 @@ impl<'a> Frames<'a> {
     /// A frame with one holder, for a page of which it is not known who else has it. `None` as for
     /// [`Frames::share`].
     pub fn begin(&self) -> Option<Frame> {
-        self.take(1)
+        let frame = self.take(1);
+        self.count_alone();
+        frame
     }
 
     fn take(&self, holders: u32) -> Option<Frame> {
-        let hint = self.hint.load(Relaxed);
+        let hint = self.hints.free.load(Relaxed);
         let start = (hint as usize).clamp(1, self.words.len().max(1));
         let number = (start..self.words.len()).chain(1..start).find(|&at| {
             let word = self.words[at].load(Relaxed);
@@ -219,7 +234,7 @@ impl<'a> Frames<'a> {
                 && self.words[at].compare_exchange(word, word | holders, Relaxed, Relaxed).is_ok()
         })?;
         // Fails when another process moved it meanwhile, whose word is as good.
-        let _ = self.hint.compare_exchange(hint, number as u32 + 1, Relaxed, Relaxed);
+        let _ = self.hints.free.compare_exchange(hint, number as u32 + 1, Relaxed, Relaxed);
         Some(self.present(number))
     }
 
@@ -233,9 +248,24 @@ impl<'a> Frames<'a> {
     pub fn leave(&self, frame: Frame) -> Left {
         match self.change(frame, |holders| holders.checked_sub(1)) {
             Ok(1) => Left::Nobody,
+            Ok(2) => {
+                self.count_alone();
+                Left::Others
+            }
             Ok(_) => Left::Others,
             Err(_) => Left::Void,
         }
+    }
+
+    /// How often a frame came to have one holder, modulo 2^32. While that stays there is none to
+    /// [claim](Self::claim) for who found none since.
+    pub fn times_alone(&self) -> u32 {
+        self.hints.alone.load(Acquire)
+    }
+
+    /// Counted after the holder has left: who sees the count sees that.
+    fn count_alone(&self) {
+        self.hints.alone.fetch_add(1, Release);
     }
 
     /// Frees a frame that the caller alone holds. False when there are others.
@@ -269,7 +299,7 @@ impl<'a> Frames<'a> {
         });
         let before = outcome.map_err(|_| ())? & HOLDERS;
         if before == 1 && word.load(Relaxed) & HOLDERS == 0 {
-            self.hint.fetch_min(frame.number() as u32, Relaxed);
+            self.hints.free.fetch_min(frame.number() as u32, Relaxed);
         }
         Ok(before)
     }
@@ -317,8 +347,8 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_as_a_map_of_counts(steps in steps()) {
-            let (hint, words) = (AtomicU32::new(0), words(24));
-            let frames = Frames::new(&hint, &words);
+            let (hints, words) = (FrameHints::default(), words(24));
+            let frames = Frames::new(&hints, &words);
             let mut model: BTreeMap<u32, u32> = BTreeMap::new();
             let mut void: Vec<Frame> = Vec::new();
             let pick = |model: &BTreeMap<u32, u32>, at: usize| {
@@ -326,6 +356,10 @@ mod tests {
                 Frame::from_raw(raw)
             };
             for step in steps {
+                let alone = |model: &BTreeMap<u32, u32>| {
+                    model.values().filter(|holders| **holders == 1).count()
+                };
+                let (times_alone, were_alone) = (frames.times_alone(), alone(&model));
                 match step {
                     Step::Share => match frames.share() {
                         Some(frame) => prop_assert_eq!(model.insert(frame.raw(), 2), None),
@@ -355,6 +389,8 @@ mod tests {
                         }
                     },
                 }
+                let is_counted = frames.times_alone() != times_alone;
+                prop_assert!(is_counted || alone(&model) <= were_alone);
                 // Names come back after 256 generations; so many steps do not get there.
                 for frame in &void {
                     prop_assert!(!frames.hold(*frame) && !frames.claim(*frame));
@@ -368,8 +404,8 @@ mod tests {
 
     #[test]
     fn of_two_that_leave_at_once_one_is_the_last() {
-        let (hint, words) = (AtomicU32::new(0), words(1000));
-        let frames = Frames::new(&hint, &words);
+        let (hints, words) = (FrameHints::default(), words(1000));
+        let frames = Frames::new(&hints, &words);
         for _ in 0..20 {
             let shared: Vec<Frame> = std::iter::from_fn(|| frames.share()).collect();
             assert_eq!(shared.len(), 999);
@@ -387,8 +423,8 @@ mod tests {
 
     #[test]
     fn no_frame_is_given_twice_at_once() {
-        let (hint, words) = (AtomicU32::new(0), words(4000));
-        let frames = Frames::new(&hint, &words);
+        let (hints, words) = (FrameHints::default(), words(4000));
+        let frames = Frames::new(&hints, &words);
         let take = || std::iter::from_fn(|| frames.share()).collect::<Vec<Frame>>();
         let mut all = std::thread::scope(|scope| {
             let other = scope.spawn(take);

@@ -26,7 +26,7 @@ mod remote;
 mod ring;
 
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
-pub use frames::{Frame, Frames, Holds, Left, Tables};
+pub use frames::{Frame, FrameHints, Frames, Holds, Left, Tables};
 pub use kin::Kin;
 pub use passed::{LINK, MAPS, PAGEMAP, PASSED_MAX, Pair, Passed};
 pub use processes::{ASKED, MAX_PROCESSES, ProcessSlot, Processes, Request, UNANSWERED, UNASKED};
@@ -37,7 +37,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -286,8 +286,8 @@ pub struct Control {
     pub events: Events,
     /// The processes that hold bytes of the budget.
     pub processes: Processes,
-    /// Where free frames are likely.
-    pub frames_hint: AtomicU32,
+    /// Where frames are likely that are looked for.
+    pub frame_hints: FrameHints,
     /// How often a process was about to run another program, which may be one that has to be entered, or
     /// has asked a relative for room that it could not signal.
     /// The supervisor sleeps on it (futex(2)): unlike a signal it reaches it from any user and any
