@@ -6,11 +6,11 @@
 //! that a pool wants no more stays as a spare one, for what is written there next. A pool fills its
 //! stretch from the bottom, and so does this. Where a pool goes beyond the pages that have RAM, as it
 //! leaves gaps, a spare page is given back first: what is taken of the kernel then is what it was given
-//! in that moment.
+//! in that moment. One for which the kernel was only asked, and may not have RAM for long, is none.
 //!
-//! Invariants: `resident_pages` are the bits of `resident`; all pages below `full_end` have theirs; no
-//! page from `spare_end` on is a spare one; more than `wanted_pages` are resident only while none is
-//! spare.
+//! Invariants: `resident_pages` are the bits of `resident`, `coming_pages` those of `coming`, and no page
+//! has both; all pages below `full_end` have one; no page from `spare_end` on is a spare one; more than
+//! `wanted_pages` are resident only while none is spare.
 //!
 //! Bad for: pools that leave many gaps, at their fullest.
 
@@ -31,8 +31,11 @@ const WORD_PAGES: usize = u64::BITS as usize;
 pub(crate) struct Kept<B> {
     pages: usize,
     resident: B,
+    /// The kernel was asked for RAM for it, and nobody has used it since.
+    coming: B,
     in_use: B,
     resident_pages: usize,
+    coming_pages: usize,
     wanted_pages: usize,
     /// Whether anything was ever to be kept: until then nothing is noted, and from then on everything.
     is_on: bool,
@@ -42,10 +45,19 @@ pub(crate) struct Kept<B> {
 
 impl<B: Bits> Kept<B> {
     /// Of a stretch of so many pages, with none of them resident; each of the rows has a bit for each.
-    pub(crate) fn new(pages: usize, resident: B, in_use: B) -> Self {
-        let [resident_pages, wanted_pages, full_end, spare_end] = [0; 4];
-        let is_on = false;
-        Kept { pages, resident, in_use, resident_pages, wanted_pages, is_on, full_end, spare_end }
+    pub(crate) fn new(pages: usize, [resident, coming, in_use]: [B; 3]) -> Self {
+        Kept {
+            pages,
+            resident,
+            coming,
+            in_use,
+            resident_pages: 0,
+            coming_pages: 0,
+            wanted_pages: 0,
+            is_on: false,
+            full_end: 0,
+            spare_end: 0,
+        }
     }
 
     /// Whether what is used is noted.
@@ -62,7 +74,7 @@ impl<B: Bits> Kept<B> {
 
     /// Has no more be wanted than there is.
     pub(crate) fn settle(&mut self) {
-        self.wanted_pages = self.wanted_pages.min(self.resident_pages);
+        self.wanted_pages = self.wanted_pages.min(self.resident_pages + self.coming_pages);
     }
 
     /// A spare page that is one too many, and is none of the resident ones any more.
@@ -73,42 +85,43 @@ impl<B: Bits> Kept<B> {
         self.give()
     }
 
-    /// The lowest pages that are to be taken, neighbours, so many at most, and are not resident yet.
+    /// The lowest pages that are to be taken, neighbours, so many at most, and are not resident yet. They
+    /// are on their way from now on, until [`Self::came`].
     pub(crate) fn missing(&mut self, most: usize) -> Option<Range<usize>> {
-        let count = self.wanted_pages.saturating_sub(self.resident_pages).min(most);
+        let there_pages = self.resident_pages + self.coming_pages;
+        let count = self.wanted_pages.saturating_sub(there_pages).min(most);
         if count == 0 {
             return None;
         }
-        let is_missing = |page: &usize| !get(&self.resident, *page);
+        let is_missing = |page: &usize| !get(&self.resident, *page) && !get(&self.coming, *page);
         let first = (self.full_end..self.pages).find(is_missing)?;
         self.full_end = first;
         let length = (first..self.pages).take(count).take_while(is_missing).count();
+        for page in first..first + length {
+            put(&mut self.coming, page, true);
+        }
+        self.coming_pages += length;
         Some(first..first + length)
     }
 
-    /// Notes that pages of [`Self::missing`] are taken, or are about to be.
-    pub(crate) fn took(&mut self, pages: Range<usize>) {
-        self.spare_end = self.spare_end.max(pages.end);
-        for page in pages {
-            self.resident_pages += usize::from(put(&mut self.resident, page, true));
+    /// Notes of a page of [`Self::missing`] whether it has RAM now. False where it is not resident: what it
+    /// may have is to go.
+    pub(crate) fn came(&mut self, page: usize, has_ram: bool) -> bool {
+        let was_coming = self.end_coming(page);
+        if was_coming && has_ram && self.resident_pages < self.wanted_pages {
+            self.add_resident(page);
+            self.spare_end = self.spare_end.max(page + 1);
         }
+        let is_resident = get(&self.resident, page);
+        if !is_resident {
+            self.full_end = self.full_end.min(page);
+        }
+        is_resident
     }
 
-    /// How many pages have RAM, or are about to.
+    /// How many pages have RAM.
     pub(crate) fn resident_pages(&self) -> usize {
         self.resident_pages
-    }
-
-    /// Whether a page is one of them.
-    pub(crate) fn is_resident(&self, page: usize) -> bool {
-        get(&self.resident, page)
-    }
-
-    /// Notes that a page was not to be had after all, unless it came to be used meanwhile.
-    pub(crate) fn untake(&mut self, page: usize) {
-        if !get(&self.in_use, page) {
-            self.drop_resident(page);
-        }
     }
 
     /// Notes that a page is used from now on; gives a page whose RAM has to go first.
@@ -116,12 +129,9 @@ impl<B: Bits> Kept<B> {
         if !put(&mut self.in_use, page, true) || get(&self.resident, page) {
             return None;
         }
-        let given = match self.resident_pages < self.wanted_pages {
-            true => None,
-            false => self.give(),
-        };
-        put(&mut self.resident, page, true);
-        self.resident_pages += 1;
+        self.end_coming(page);
+        let given = self.give();
+        self.add_resident(page);
         given
     }
 
@@ -134,6 +144,17 @@ impl<B: Bits> Kept<B> {
         }
         self.spare_end = self.spare_end.max(page + 1);
         false
+    }
+
+    /// Whether it was on its way until now.
+    fn end_coming(&mut self, page: usize) -> bool {
+        let was_coming = put(&mut self.coming, page, false);
+        self.coming_pages -= usize::from(was_coming);
+        was_coming
+    }
+
+    fn add_resident(&mut self, page: usize) {
+        self.resident_pages += usize::from(put(&mut self.resident, page, true));
     }
 
     fn drop_resident(&mut self, page: usize) {
@@ -193,10 +214,10 @@ mod tests {
     }
 
     fn kept(pages: usize) -> Kept<Row> {
-        let mut kept = Kept::new(PAGES, Row::default(), Row::default());
+        let mut kept = Kept::new(PAGES, [(); 3].map(|()| Row::default()));
         kept.want(pages);
         while let Some(missing) = kept.missing(7) {
-            kept.took(missing);
+            missing.for_each(|page| assert!(kept.came(page, true)));
         }
         kept
     }
@@ -210,19 +231,31 @@ mod tests {
         assert_eq!([(); 3].map(|()| kept.surplus()), [Some(98), Some(97), None]);
         kept.want(110);
         assert_eq!(kept.missing(PAGES), Some(97..99));
-        kept.took(97..99);
-        assert_eq!(kept.missing(4), Some(100..104));
-        assert_eq!(kept.missing(PAGES), Some(100..110));
+        (97..99).for_each(|page| assert!(kept.came(page, true)));
+        assert_eq!([4, PAGES].map(|most| kept.missing(most)), [Some(100..104), Some(104..110)]);
+        (100..110).for_each(|page| assert!(!kept.came(page, false)));
         kept.settle();
         assert_eq!((kept.missing(PAGES), kept.wanted_pages), (None, 100));
-        // Of two that are not to be had one came to be used meanwhile.
+    }
+
+    #[test]
+    fn what_is_on_its_way_has_no_ram_to_give() {
+        let mut kept = kept(100);
         kept.want(102);
-        kept.took(100..102);
-        assert_eq!(kept.begin_use(101), None);
-        (100..102).for_each(|page| kept.untake(page));
+        assert_eq!(kept.missing(PAGES), Some(100..102));
+        // It comes to be used meanwhile, and the other one is not to be had.
+        assert_eq!(kept.begin_use(101), Some(99));
+        assert_eq!([100, 101].map(|page| kept.came(page, false)), [false, true]);
         kept.settle();
-        assert_eq!((kept.resident_pages, kept.wanted_pages), (101, 101));
-        assert!(kept.is_resident(101) && !kept.is_resident(100));
+        assert_eq!((kept.resident_pages, kept.wanted_pages), (100, 100));
+        // All that has RAM is in use: what is used beyond is asked for, and what comes then is too much.
+        for page in 0..100 {
+            kept.begin_use(page);
+        }
+        kept.want(kept.resident_pages + 1);
+        let missing = kept.missing(PAGES).expect("one");
+        assert_eq!(kept.begin_use(200), None);
+        assert_eq!(missing.map(|page| kept.came(page, true)).collect::<Vec<_>>(), [false]);
     }
 
     #[test]
@@ -236,12 +269,13 @@ mod tests {
         };
         let mut kept = kept(64);
         let mut resident: BTreeSet<usize> = (0..64).collect();
-        let mut used = BTreeSet::new();
+        let (mut used, mut coming) = (BTreeSet::new(), BTreeSet::new());
         for _ in 0..20_000 {
             let page = below(PAGES);
-            match below(8) {
+            match below(10) {
                 0..4 if used.len() < kept.wanted_pages => {
                     used.insert(page);
+                    coming.remove(&page);
                     let given = kept.begin_use(page);
                     assert!(given.is_none_or(|given| given != page && resident.remove(&given)));
                     assert!(given.is_none_or(|given| !used.contains(&given)));
@@ -254,10 +288,28 @@ mod tests {
                         assert!(resident.remove(&given) && !used.contains(&given));
                     }
                     while let Some(missing) = kept.missing(7) {
-                        assert!(missing.clone().all(|page| resident.insert(page)));
-                        kept.took(missing);
+                        for page in missing {
+                            assert!(resident.insert(page) && !coming.contains(&page));
+                            assert!(kept.came(page, true));
+                        }
                     }
-                    assert_eq!(resident.len(), kept.wanted_pages);
+                    assert!(resident.len() + coming.len() >= kept.wanted_pages);
+                }
+                8 => {
+                    let missing = kept.missing(7).into_iter().flatten();
+                    missing
+                        .for_each(|page| assert!(!resident.contains(&page) && coming.insert(page)));
+                }
+                9 => {
+                    let has_ram = below(2) == 0;
+                    // One that came to be used meanwhile, or was never asked for, as well.
+                    for came in coming.iter().copied().chain([page]).collect::<Vec<_>>() {
+                        let is_wanted = resident.len() < kept.wanted_pages;
+                        if coming.remove(&came) && has_ram && is_wanted {
+                            resident.insert(came);
+                        }
+                        assert_eq!(kept.came(came, has_ram), resident.contains(&came));
+                    }
                 }
                 _ => {
                     used.remove(&page);

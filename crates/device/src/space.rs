@@ -2,8 +2,8 @@
 //! for a pool that is told to, before ([`Kept`]).
 //!
 //! RAM that is to be kept is taken ([`take`]) by whoever asked, without the lock of the pool: the kernel
-//! may have none before the pool was written to. Its pages count as kept from before on. So those that
-//! were given back in between are looked for afterwards.
+//! may have none before the pool was written to. Its pages count as kept from then on; those that were
+//! used and given back in between are looked for afterwards.
 //!
 //! Once all memory is locked (mlockall(2)), the kernel gives a part back by
 //! `MADV_DONTNEED_LOCKED` alone, or on Linux before 5.18 after it was unlocked.
@@ -68,7 +68,7 @@ impl SpaceSource for Arena {
     fn reserve_objects(&self, bytes: usize) -> Option<Stretch> {
         let pages = bytes.div_ceil(PAGE_BYTES);
         let row = || self.reserve(pages.div_ceil(8)).map(Row);
-        let kept = Kept::new(pages, row()?, row()?);
+        let kept = Kept::new(pages, [row()?, row()?, row()?]);
         let mut stretch = self.reserve(bytes)?;
         stretch.kept = Some(Box::new(RefCell::new(kept)));
         Some(stretch)
@@ -171,7 +171,6 @@ unsafe impl Space for Stretch {
     fn missing(&self) -> Option<Range<usize>> {
         let mut kept = self.kept.as_ref()?.borrow_mut();
         let missing = kept.missing(TAKE_PAGES)?;
-        kept.took(missing.clone());
         Some(missing.start * PAGE_BYTES..missing.end * PAGE_BYTES)
     }
 
@@ -179,10 +178,7 @@ unsafe impl Space for Stretch {
         let Some(kept) = &self.kept else { return 0 };
         let mut kept = kept.borrow_mut();
         for page in pages_of(part.start, part.len()) {
-            if !has_ram {
-                kept.untake(page);
-            }
-            if !kept.is_resident(page) {
+            if !kept.came(page, has_ram) {
                 self.give_page_back(page);
             }
         }
@@ -313,9 +309,10 @@ mod tests {
         stretch.keep(16 * PAGE_BYTES);
         let part = stretch.missing().expect("twelve are not there");
         write(&stretch, 5);
-        assert_eq!(stretch.taken(part, false), 5 * PAGE_BYTES);
+        // A spare one has made room for what was written.
+        assert_eq!(stretch.taken(part, false), 4 * PAGE_BYTES);
         assert_eq!(stretch.missing(), None);
-        assert_eq!(resident_pages(&stretch), 5);
+        assert_eq!(resident_pages(&stretch), 4);
         // SAFETY: within the stretch, which is this test's alone.
         assert_eq!(unsafe { stretch.base().add(5 * PAGE_BYTES).read() }, 7);
     }
