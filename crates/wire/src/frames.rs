@@ -220,9 +220,7 @@ impl<'a> Frames<'a> {
     /// A frame with one holder, for a page of which it is not known who else has it. `None` as for
     /// [`Frames::share`].
     pub fn begin(&self) -> Option<Frame> {
-        let frame = self.take(1);
-        self.count_alone();
-        frame
+        self.take(1).inspect(|_| self.count_alone())
     }
 
     fn take(&self, holders: u32) -> Option<Frame> {

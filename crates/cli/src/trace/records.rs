@@ -111,8 +111,8 @@ impl<W: Write> Records<W> {
 
     /// The lowest number from the last one on that no process has.
     fn free_number(&mut self) -> Option<u16> {
-        let numbers = (0..=u16::MAX).map(|step| self.next_number.wrapping_add(step));
-        let number = numbers.into_iter().find(|number| !self.numbers.contains(number))?;
+        let mut numbers = (0..=u16::MAX).map(|step| self.next_number.wrapping_add(step));
+        let number = numbers.find(|number| !self.numbers.contains(number))?;
         self.numbers.insert(number);
         self.next_number = number.wrapping_add(1);
         Some(number)
