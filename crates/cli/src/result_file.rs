@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD};
@@ -147,13 +148,32 @@ fn why_not(file: &Path) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-/// [`check`] of the files of a comparison, a picture and rows.
+/// [`check`] of a file that is not to take the place of what is read, which `read` names.
 ///
 /// # Errors
-/// One of them cannot be written, or both are one.
-pub(crate) fn check_both(plot: Option<&Path>, json: Option<&Path>) -> Result<(), Failure> {
+/// It cannot be written, or is that file.
+pub(crate) fn check_beside(flag: &str, file: &Path, read: Option<&Path>) -> Result<(), Failure> {
+    check(flag, file).map_err(Failure::arguments)?;
+    match read.is_some_and(|read| is_one(file, read)) {
+        true => Err(Failure::arguments(format!(
+            "{flag} {}: that is what is to be read: give a file of its own",
+            file.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// The same of the files of a comparison, a picture and rows.
+///
+/// # Errors
+/// One of them cannot be written, or two of the three are one.
+pub(crate) fn check_both(
+    plot: Option<&Path>,
+    json: Option<&Path>,
+    read: Option<&Path>,
+) -> Result<(), Failure> {
     for (flag, file) in [("--plot", plot), ("--json", json)] {
-        file.map_or(Ok(()), |file| check(flag, file)).map_err(Failure::arguments)?;
+        file.map_or(Ok(()), |file| check_beside(flag, file, read))?;
     }
     match plot.is_some() && plot == json {
         true => {
@@ -161,6 +181,15 @@ pub(crate) fn check_both(plot: Option<&Path>, json: Option<&Path>) -> Result<(),
         }
         false => Ok(()),
     }
+}
+
+/// Whether two names are of one plain file that is there.
+fn is_one(a: &Path, b: &Path) -> bool {
+    let of_file = |path: &Path| {
+        let found = path.metadata().ok().filter(|found| found.is_file());
+        found.map(|found| (found.dev(), found.ino()))
+    };
+    of_file(a).is_some_and(|file| of_file(b) == Some(file))
 }
 
 /// Writes `text` to `file`, which `flag` names.
@@ -227,6 +256,27 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&precious).expect("read"), "of somebody else");
         assert!(!file.is_symlink());
         assert_eq!(std::fs::read_to_string(&file).expect("read"), "{}\n");
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    #[test]
+    fn what_is_read_is_not_replaced() {
+        let folder = std::env::temp_dir().join(format!("zpager-read-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (read, link, other) = (folder.join("read"), folder.join("link"), folder.join("other"));
+        std::fs::write(&read, "a trace").expect("written");
+        std::os::unix::fs::symlink(&read, &link).expect("a link");
+        for (file, is_refused) in [(&read, true), (&link, true), (&other, false)] {
+            assert_eq!(
+                check_beside("--output", file, Some(&read)).is_err(),
+                is_refused,
+                "{file:?}"
+            );
+            assert_eq!(check_both(None, Some(file), Some(&read)).is_err(), is_refused, "{file:?}");
+            assert!(check_both(Some(file), None, None).is_ok(), "{file:?}");
+        }
+        let nothing = Path::new("/dev/null");
+        assert!(check_beside("--json", nothing, Some(nothing)).is_ok());
         std::fs::remove_dir_all(&folder).expect("removed");
     }
 

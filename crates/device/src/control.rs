@@ -109,8 +109,9 @@ fn send(mut stream: &UnixStream, message: &impl Serialize) -> std::io::Result<()
 pub fn ask(socket: &Path, command: Command) -> Result<Reply, String> {
     let path = control_path(socket);
     let shown = path.display();
-    let stream = UnixStream::connect(&path)
-        .map_err(|error| format!("no device is served at {shown}: {error}"))?;
+    let stream = UnixStream::connect(&path).map_err(|error| {
+        format!("no device is served at {shown}: {error}: give the --socket of one that is")
+    })?;
     let failed = |error: std::io::Error| format!("{shown}: {error}");
     stream.set_read_timeout(Some(REPLY_MAX)).map_err(failed)?;
     send(&stream, &command).map_err(failed)?;

@@ -21,7 +21,9 @@ const STACK_KEPT_BYTES: usize = 64 << 10;
 /// Gives back what this process has of its code and constants in RAM, and the stack that is not in use.
 pub(crate) fn give_back() {
     // Where the kernel does not tell there is nothing to be done.
-    let mappings = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let mappings = fs::read("/proc/self/smaps").unwrap_or_default();
+    // Names of files may be anything.
+    let mappings = String::from_utf8_lossy(&mappings);
     let here = 0_u8;
     for range in unneeded(&mappings, (&raw const here).addr()) {
         let start = std::ptr::with_exposed_provenance_mut(range.start);

@@ -62,9 +62,10 @@ impl Configuration {
             pages_max: check_pages(&arguments.pages)?,
             seed: check_seed(&arguments.seed)?,
         };
-        result_file::check_both(arguments.plot.as_deref(), arguments.json.as_deref())?;
+        let (plot, json) = (arguments.plot, arguments.json);
+        result_file::check_both(plot.as_deref(), json.as_deref(), arguments.file.as_deref())?;
         let source = check_source(arguments.file, arguments.pid.as_deref(), arguments.program)?;
-        Ok(Configuration { source, drawing, codecs, plot: arguments.plot, json: arguments.json })
+        Ok(Configuration { source, drawing, codecs, plot, json })
     }
 }
 

@@ -81,8 +81,8 @@ impl Configuration {
         let memory_bytes = check_memory(memory)?;
         let contenders = check_contenders(&arguments.design, &arguments.set)?;
         let disk = check_disk(&arguments.disk)?;
-        result_file::check_both(arguments.plot.as_deref(), arguments.json.as_deref())?;
         let (json, plot) = (arguments.json, arguments.plot);
+        result_file::check_both(plot.as_deref(), json.as_deref(), Some(&trace))?;
         Ok(Configuration { trace, memory_bytes, contenders, disk, json, plot })
     }
 }

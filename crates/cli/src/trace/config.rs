@@ -64,7 +64,7 @@ impl Configuration {
                 "no program to record: name one after `--`, as in `zpager trace -- sort FILE`",
             ));
         }
-        let output = check_output(arguments.output, &command[0])?;
+        let output = check_output(arguments.output, &command[0], None)?;
         let memory = arguments.memory.unwrap_or_else(|| "auto".to_owned());
         run::config::check_memory(&memory).map_err(as_arguments)?;
         let store = arguments.store.unwrap_or_else(|| "none".into());
@@ -115,13 +115,17 @@ pub(super) fn check_window(text: &str, range: RangeInclusive<u32>) -> Result<u32
     })
 }
 
-/// The file of a trace of what `name` names.
+/// The file of a trace of what `name` names, made of what `read` names.
 ///
 /// # Errors
-/// It cannot be written.
-pub(super) fn check_output(flag: Option<PathBuf>, name: &OsStr) -> Result<PathBuf, Failure> {
+/// It cannot be written, or is that.
+pub(super) fn check_output(
+    flag: Option<PathBuf>,
+    name: &OsStr,
+    read: Option<&Path>,
+) -> Result<PathBuf, Failure> {
     let output = flag.map_or_else(|| default_output(name), Ok)?;
-    result_file::check("--output", &output).map_err(Failure::arguments)?;
+    result_file::check_beside("--output", &output, read)?;
     Ok(output)
 }
 

@@ -82,7 +82,7 @@ impl Configuration {
         }
         let window_pages = check_window(&arguments.window, WINDOW_PAGES)?;
         let sizes = arguments.sizes.as_deref().map_or(Ok(Vec::new()), check_sizes)?;
-        let output = check_output(arguments.output, input.as_os_str())?;
+        let output = check_output(arguments.output, input.as_os_str(), Some(&input))?;
         let header = header(&input, window_pages, &sizes, arguments.instructions);
         let model = Model {
             window_pages: window_pages as usize,
