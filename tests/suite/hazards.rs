@@ -512,3 +512,62 @@ cat output.*
     let job = Job::new("/bin/sh").arguments(["-c", SCRIPT]).argument(victim);
     check(job.argument(victims::seed()), Setup::of_mib(400).start(Start::Pressure));
 }
+
+/// One call that fills more than the budget, of a program that is far from it: the program is managed before
+/// that begins.
+mod large_calls {
+    use super::*;
+
+    const READING: [&str; 4] = ["read", "pread", "fread", "fread_unlocked"];
+    const MAPPING: [&str; 2] = ["mmap", "madvise"];
+    /// Of glibc alone.
+    const MORE_READING: [&str; 6] = [
+        "pread64",
+        "__read_chk",
+        "__pread_chk",
+        "__pread64_chk",
+        "__fread_chk",
+        "__fread_unlocked_chk",
+    ];
+
+    fn watched() -> Setup {
+        Setup::of_mib(70).start(Start::Pressure)
+    }
+
+    fn check_all<'a>(job: &Job, ways: impl IntoIterator<Item = &'a str>) {
+        for way in ways {
+            check(job.clone().argument(way), watched());
+        }
+    }
+
+    #[test]
+    fn that_read() {
+        let job = victims::job("large_calls");
+        check_all(&job, READING.into_iter().chain(MORE_READING));
+    }
+
+    #[test]
+    fn that_map() {
+        check_all(&victims::job("large_calls"), MAPPING);
+    }
+
+    #[test]
+    fn of_threads_and_children() {
+        check_all(&victims::job("large_calls"), ["threads", "child"]);
+    }
+
+    #[test]
+    fn with_musl() {
+        let Some(job) = victims::musl_job("large_calls") else { return };
+        check_all(&job, READING.into_iter().chain(MAPPING).chain(["threads"]));
+    }
+
+    /// What is in RAM already, or is not there to be read, is nothing that is filled.
+    #[test]
+    fn that_fit() {
+        let job = victims::job("large_calls").argument("fits");
+        let managed = job.managed(&watched());
+        managed.expect_like(&job.free());
+        assert_eq!(managed.stats.managed_bytes, 0, "{}", managed.outcome.report());
+    }
+}

@@ -1,8 +1,8 @@
 //! The shared object that is loaded into a program: a shell over the pager.
 //!
-//! It depends on no other library, so it fits programs of any libc, and it
-//! exports nothing, so it changes nothing in the program's linking. The loader
-//! runs `begin` before the program's `main`. A statically linked program has no loader:
+//! It depends on no other library, so it fits programs of any libc. All that it
+//! exports are the functions of libc before which it stands (`interposed.rs`), each of
+//! which goes on to libc's own. The loader runs `begin` before the program's `main`. A statically linked program has no loader:
 //! the supervisor puts the image into it and enters it at `zpager_enter`.
 #![no_std]
 
@@ -11,6 +11,8 @@ use core::arch::global_asm;
 use zpager_pager::Image;
 use zpager_sys::hidden_function;
 
+mod interposed;
+mod next;
 mod symbols;
 
 unsafe extern "C" {
@@ -27,6 +29,7 @@ unsafe extern "C" {
 static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
+    interposed::find_all();
     let image = Image {
         start: (&raw const IMAGE_START) as usize,
         end: ((&raw const IMAGE_END) as usize).next_multiple_of(4096),

@@ -19,6 +19,7 @@ mod fault;
 mod flights;
 mod hold;
 mod identity;
+mod large_calls;
 mod looking;
 mod maps;
 mod mirrored;
@@ -41,6 +42,7 @@ mod threads;
 mod unmanage;
 
 pub use assembly::enter;
+pub use large_calls::{Fills, LARGE_BYTES, before as before_large_call};
 pub use start::{Image, load};
 
 /// Ends the program because an invariant, looked at in `file`, does not hold.

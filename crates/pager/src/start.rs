@@ -2,8 +2,8 @@
 //! already, or later, entered by the supervisor with all of its threads stopped.
 //! Into a statically linked program the supervisor brings the agent as well.
 //!
-//! Until then nothing is registered, dispatched or handled, and the agent is a
-//! mapping that nobody looks at.
+//! Until then nothing is registered, dispatched or handled, and the agent only stands before a few
+//! functions of libc ([`large_calls`](crate::large_calls)).
 
 use core::ops::Range;
 use core::ptr;
@@ -47,7 +47,7 @@ use crate::sharing::ACCOUNT;
 use crate::spares::STAGING_PAGES;
 use crate::spawn::claim_slot;
 use crate::threads::{STARTER, Thread, Threads};
-use crate::{signals, stubs};
+use crate::{large_calls, signals, stubs};
 
 const EINVAL: Errno = Errno(22);
 const ENOMEM: Errno = Errno(12);
@@ -156,7 +156,15 @@ pub unsafe fn load(image: Image) {
             control.events.note(EventKind::NotManaged, run_pid, error.0 as u64, 0);
         }
         signal::set_mask(if outcome.is_ok() { mask & !OURS } else { mask });
+    } else {
+        large_calls::begin(control);
     }
+}
+
+/// The run's control block, where there is a run.
+pub(crate) fn control() -> Option<&'static Control> {
+    // SAFETY: written once, by the loader's call, before anything else of the agent runs.
+    unsafe { CONTROL }
 }
 
 /// A process that begins to be managed by itself.
@@ -331,8 +339,7 @@ pub(crate) extern "C" fn entered(
 
 /// The turn in which this process is being entered with others, or 0.
 fn kin_turn() -> u32 {
-    // SAFETY: written by `load`, before anything can come here.
-    unsafe { CONTROL }.map_or(0, |control| control.kin_turn.load(Relaxed))
+    control().map_or(0, |control| control.kin_turn.load(Relaxed))
 }
 
 /// Closes what the supervisor has passed to this process, and gives back the page that says so.
@@ -400,6 +407,7 @@ fn manage_process(first: &Found, entered: Option<Known>) -> Result<(), Errno> {
     process.take_in_mappings();
     process.program_break = current_break();
     MANAGED.store(true, Release);
+    large_calls::end();
     count(&control.counters.managed_processes, 1);
     process.manage_thread(first)
 }
@@ -416,8 +424,7 @@ pub(crate) fn note_defect(file: &str, line: u32) {
 
 /// Tells the supervisor, where the process itself is not to be had.
 pub(crate) fn note(kind: EventKind, value: u64, address: u64) {
-    // SAFETY: written once, by the loader's call, before anything else of the agent runs.
-    if let Some(control) = unsafe { CONTROL } {
+    if let Some(control) = control() {
         control.events.note(kind, identity::run_pid(), value, address);
     }
 }

@@ -4,19 +4,22 @@
 
 use core::sync::atomic::AtomicU32;
 
+use crate::Errno;
 use crate::syscall::{checked, nr};
 
 /// Nanoseconds of a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Sleeps until the word is woken, unless it is not `seen` any more, and at most `most_ns`. Also
-/// ends for no reason at all: the caller looks again.
-pub fn wait(word: &AtomicU32, seen: u32, most_ns: u64) {
+const ETIMEDOUT: Errno = Errno(110);
+
+/// Sleeps until the word is woken, unless it is not `seen` any more, and at most `most_ns`; whether it
+/// slept that long. Also ends for no reason at all: the caller looks again.
+pub fn wait(word: &AtomicU32, seen: u32, most_ns: u64) -> bool {
     let time = [most_ns / SECOND_NS, most_ns % SECOND_NS];
     let (at, wait) = (word.as_ptr() as usize, nr::FUTEX_WAIT as usize);
     let arguments = [at, wait, seen as usize, time.as_ptr() as usize];
     // SAFETY: the word and the time outlive the call, which changes neither.
-    let _ = unsafe { checked(nr::__NR_futex, arguments) };
+    unsafe { checked(nr::__NR_futex, arguments) == Err(ETIMEDOUT) }
 }
 
 /// Wakes everybody who sleeps on the word.
@@ -44,9 +47,9 @@ mod tests {
     #[test]
     fn a_sleep_ends_by_waking_by_change_and_by_time() {
         let word = AtomicU32::new(7);
-        wait(&word, 8, u64::MAX);
+        assert!(!wait(&word, 8, u64::MAX));
         let began = now_ns();
-        wait(&word, 7, 2_000_000);
+        assert!(wait(&word, 7, 2_000_000));
         assert!(now_ns() - began >= 2_000_000);
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -20,6 +20,7 @@ use zpager_sys::futex;
 mod counters;
 mod frames;
 mod kin;
+mod large_calls;
 mod passed;
 mod processes;
 mod remote;
@@ -28,6 +29,7 @@ mod ring;
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, FrameHints, Frames, Holds, Left, Tables};
 pub use kin::Kin;
+pub use large_calls::{Filling, LargeCall, LargeCalls};
 pub use passed::{LINK, MAPS, PAGEMAP, PASSED_MAX, Pair, Passed};
 pub use processes::{ASKED, MAX_PROCESSES, ProcessSlot, Processes, Request, UNANSWERED, UNASKED};
 pub use remote::{Kind, Remote, RemoteCounts, Requests, Taken, Ticket};
@@ -37,7 +39,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -288,8 +290,10 @@ pub struct Control {
     pub processes: Processes,
     /// Where frames are likely that are looked for.
     pub frame_hints: FrameHints,
+    /// What programs that are not managed wait with.
+    pub large_calls: LargeCalls,
     /// How often a process was about to run another program, which may be one that has to be entered, or
-    /// has asked a relative for room that it could not signal.
+    /// has asked a relative for room that it could not signal, or the supervisor for a large call.
     /// The supervisor sleeps on it (futex(2)): unlike a signal it reaches it from any user and any
     /// namespace of process ids.
     pub calls: AtomicU32,

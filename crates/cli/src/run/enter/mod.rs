@@ -154,7 +154,10 @@ impl Entrance {
         let mut programs = Vec::new();
         for pid in pids {
             match self.examine(*pid) {
-                Ok(program) => programs.push((*pid, program)),
+                Ok(mut program) => {
+                    program.waits_with_call = control.large_calls.has_of(*pid);
+                    programs.push((*pid, program));
+                }
                 Err(outcome) => keep(*pid, outcome),
             }
         }
@@ -282,7 +285,7 @@ impl Entrance {
         let maps = maps_of(pid).map_err(outcome_of)?;
         let base = base_of(&maps, self.agent_inode);
         match base {
-            Some(base) if self.is_in_passage(&maps, base, hold) => Err(Outcome::Later),
+            Some(base) if self.is_in_passage(program, &maps, base, hold) => Err(Outcome::Later),
             Some(base) => Ok(base),
             // It can have begun another one until it stood still.
             None if program.is_in(pid) && self.may_be_given(pid, program, &maps) => {
@@ -367,12 +370,14 @@ impl Entrance {
     }
 
     /// Whether a held process is at a point where the agent at `base` must not be called: inside it, as
-    /// it may be about to manage the process by itself, or before the loader has prepared it.
-    fn is_in_passage(&self, maps: &str, base: u64, hold: &Hold) -> bool {
+    /// it may be about to manage the process by itself, or before the loader has prepared it. Where it waits
+    /// with a large call for this entry, who sleeps in it is no other.
+    fn is_in_passage(&self, program: &Program, maps: &str, base: u64, hold: &Hold) -> bool {
         let agent = base..base + self.layout.span_bytes;
-        let mut instructions = hold.threads.iter().map(StoppedThread::instruction);
-        instructions.any(|instruction| agent.contains(&instruction))
-            || !loading::is_prepared(maps, base, &self.layout)
+        let waits =
+            |thread: &StoppedThread| program.waits_with_call && thread.is_in_call(libc::SYS_futex);
+        let mut inside = hold.threads.iter().filter(|thread| agent.contains(&thread.instruction()));
+        inside.any(|thread| !waits(thread)) || !loading::is_prepared(maps, base, &self.layout)
     }
 
     /// Lets go of threads that stopped only after the attempt they were to stop for.
@@ -491,13 +496,16 @@ struct Program {
     is_nested: bool,
     /// Its loader would find the agent where its variables say.
     finds_agent: bool,
+    /// It asks for a large call, and is not managed therefore.
+    waits_with_call: bool,
 }
 
 impl Program {
     /// Looks at what a process runs, in its file, too.
     fn of(pid: pid_t, is_nested: bool, finds_agent: bool) -> Self {
         let auxiliary = auxiliary_of(pid);
-        Program { linkage: linkage_of(pid, &auxiliary), auxiliary, is_nested, finds_agent }
+        let linkage = linkage_of(pid, &auxiliary);
+        Program { auxiliary, linkage, is_nested, finds_agent, waits_with_call: false }
     }
 
     /// What the process that runs it is called.

@@ -136,6 +136,11 @@ impl StoppedThread {
         self.registers.rip
     }
 
+    /// Whether it stopped in this system call.
+    pub(crate) fn is_in_call(&self, number: c_long) -> bool {
+        self.stopped.orig_rax.cast_signed() == number
+    }
+
     /// Has the thread run the agent's entry. It stays stopped until its release.
     ///
     /// # Errors

@@ -136,6 +136,11 @@ impl Entries {
         self.candidates.keys().copied().map(anonymous_bytes_of).sum()
     }
 
+    /// Whether a process is still to be managed.
+    pub(crate) fn is_awaited(&self, pid: pid_t) -> bool {
+        self.candidates.contains_key(&pid)
+    }
+
     /// Notes processes that were not there before; those of an unmanaged parent are sure.
     fn find_new(&mut self, tree: &Tree) {
         self.settled.retain(|pid, _| tree.contains(*pid));

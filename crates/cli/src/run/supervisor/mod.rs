@@ -6,12 +6,14 @@
 //! as one. While the tree is far from
 //! its budget the loop only looks how large it is ([`watch`]); once it has come near,
 //! the running processes are entered ([`entries`]) and share the budget ([`shares`]), which may follow
-//! what there is ([`follow`]). What shared memory the tree has besides is told ([`shared`]).
+//! what there is ([`follow`]). Before that they ask for calls that fill much at once ([`large_calls`]). What
+//! shared memory the tree has besides is told ([`shared`]).
 
 mod calls;
 mod entries;
 mod events;
 mod follow;
+mod large_calls;
 mod pace;
 mod shared;
 mod shares;
@@ -41,6 +43,7 @@ use crate::trace::Recording;
 use entries::{Entries, Scope};
 use events::Told;
 use follow::Follow;
+use large_calls::LargeCalls;
 use shared::SharedMemory;
 use shares::{Shares, is_full};
 use signals::Signals;
@@ -110,6 +113,7 @@ struct Supervisor<'a> {
     tree: Tree,
     watch: Watch,
     follow: Option<Follow>,
+    large_calls: LargeCalls,
     shared_memory: SharedMemory,
     entries: Entries,
     shares: Shares,
@@ -128,6 +132,7 @@ impl<'a> Supervisor<'a> {
                 .without(session.helpers.iter().map(Helper::pid).collect()),
             watch: Watch::new(session.budget.bytes),
             follow: Follow::from(&session.budget),
+            large_calls: LargeCalls::default(),
             shared_memory: SharedMemory::beside(session.budget.bytes),
             entries: Entries::new(entrance, if from_start { Scope::Agentless } else { Scope::All }),
             shares: Shares::default(),
@@ -198,8 +203,12 @@ impl<'a> Supervisor<'a> {
         self.look_at_shared_memory();
         let control = &self.session.control;
         if self.phase == Phase::Watching {
-            match self.watch.look(&mut self.tree) {
-                Look::Far(pause) => return pause,
+            let coming_bytes = self.large_calls.coming_bytes(&control.large_calls);
+            match self.watch.look(&mut self.tree, coming_bytes) {
+                Look::Far(pause) => {
+                    self.large_calls.let_go(&control.large_calls);
+                    return pause;
+                }
                 Look::Near => {
                     control.pressure.store(1, Relaxed);
                     self.phase = Phase::Entering;
@@ -211,6 +220,10 @@ impl<'a> Supervisor<'a> {
             Phase::Entering | Phase::FromStart => self.entries.step(&mut self.tree, control),
             Phase::Watching => None,
         };
+        let asked = control.large_calls.asked();
+        asked
+            .filter(|(_, asked)| !self.entries.is_awaited(asked.pid))
+            .for_each(|(row, _)| row.answer());
         let has_fallen = self.follow.as_ref().is_some_and(Follow::has_fallen);
         let pause = self.shares.step(control, &control.tables(), has_fallen);
         if let Some(stores) = &self.session.stores {

@@ -69,21 +69,21 @@ impl Watch {
         self.peak_bytes
     }
 
-    /// Looks at the tree.
-    pub(crate) fn look(&mut self, tree: &mut Tree) -> Look {
+    /// Looks at the tree, which fills so many bytes more in a moment that nobody can stop.
+    pub(crate) fn look(&mut self, tree: &mut Tree, coming_bytes: u64) -> Look {
         let began = processor_time();
         tree.refresh();
         let mut sum_bytes = tree.anonymous_bytes();
-        if sum_bytes >= self.threshold_bytes && tree.has_several() {
+        if sum_bytes + coming_bytes >= self.threshold_bytes && tree.has_several() {
             sum_bytes = tree.proportional_bytes();
         }
-        self.judge(sum_bytes, processor_time().saturating_sub(began))
+        self.judge(sum_bytes, coming_bytes, processor_time().saturating_sub(began))
     }
 
-    fn judge(&mut self, sum_bytes: u64, cost: Duration) -> Look {
+    fn judge(&mut self, sum_bytes: u64, coming_bytes: u64, cost: Duration) -> Look {
         self.sum_bytes = sum_bytes;
         self.peak_bytes = self.peak_bytes.max(sum_bytes);
-        match self.threshold_bytes.checked_sub(sum_bytes) {
+        match self.threshold_bytes.checked_sub(sum_bytes + coming_bytes) {
             None | Some(0) => Look::Near,
             Some(distance_bytes) => Look::Far(interval(distance_bytes).max(cost * COST_FACTOR)),
         }
@@ -146,10 +146,11 @@ mod tests {
     #[test]
     fn half_the_budget_is_far_and_three_quarters_are_near() {
         let mut watch = Watch::new(100 * MIB);
-        assert!(matches!(watch.judge(50 * MIB, Duration::ZERO), Look::Far(_)));
-        assert!(matches!(watch.judge(75 * MIB - 1, Duration::ZERO), Look::Far(_)));
-        assert_eq!(watch.judge(75 * MIB, Duration::ZERO), Look::Near);
-        assert_eq!(watch.judge(200 * MIB, Duration::ZERO), Look::Near);
+        assert!(matches!(watch.judge(50 * MIB, 0, Duration::ZERO), Look::Far(_)));
+        assert!(matches!(watch.judge(75 * MIB - 1, 0, Duration::ZERO), Look::Far(_)));
+        assert_eq!(watch.judge(75 * MIB, 0, Duration::ZERO), Look::Near);
+        assert_eq!(watch.judge(25 * MIB, 50 * MIB, Duration::ZERO), Look::Near);
+        assert_eq!(watch.judge(200 * MIB, 0, Duration::ZERO), Look::Near);
         assert_eq!(watch.peak_bytes(), 200 * MIB);
     }
 
@@ -158,7 +159,7 @@ mod tests {
         let budget_bytes = 64 * MIB;
         let mut watch = Watch::new(budget_bytes);
         let (mut sum_bytes, mut looks) = (0u64, 0);
-        while let Look::Far(pause) = watch.judge(sum_bytes, Duration::ZERO) {
+        while let Look::Far(pause) = watch.judge(sum_bytes, 0, Duration::ZERO) {
             sum_bytes += (pause.as_secs_f64() * GROWTH_BYTES_PER_SECOND as f64) as u64;
             looks += 1;
             assert!(looks < 100);
@@ -192,6 +193,6 @@ mod tests {
         assert_eq!(interval(40 * MIB).as_millis(), 9);
         let mut watch = Watch::new(100 * MIB);
         let slow = Duration::from_millis(20);
-        assert_eq!(watch.judge(70 * MIB, slow), Look::Far(slow * COST_FACTOR));
+        assert_eq!(watch.judge(70 * MIB, 0, slow), Look::Far(slow * COST_FACTOR));
     }
 }

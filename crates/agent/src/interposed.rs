@@ -1,0 +1,164 @@
+//! The functions of libc before which this object stands: those by which a program fills much memory in one
+//! call.
+//!
+//! Each sees how much that is, has the pager asked where it is much ([`zpager_pager::before_large_call`]),
+//! and goes on to the one behind it by a jump, so that the call is the program's own: its return address, its
+//! stack, and its being ended by pthread_cancel(3) are what they would be. Below the bound that takes five
+//! instructions.
+//!
+//! Invariant: [`NEXT`] has the address of the function behind, or 0 before it was looked for.
+
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use zpager_pager::{Fills, LARGE_BYTES, before_large_call};
+
+use crate::next;
+
+/// Declares the functions: each with what it fills, and how that is computed into `r11`.
+macro_rules! interpose {
+    ($($name:ident: $fills:ident, $($line:literal)+;)+) => {
+        /// Their order in [`NEXT`].
+        #[allow(non_camel_case_types, reason = "they are the functions' names")]
+        enum Place { $($name),+ }
+
+        const NAMES: &[&core::ffi::CStr] = &[$(
+            match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!(),
+            }
+        ),+];
+
+        $(
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            extern "C" fn $name() {
+                naked_asm!(
+                    ".cfi_startproc",
+                    $($line,)+
+                    "cmp r11, [rip + {large}]",
+                    "ja 3f",
+                    "2:",
+                    "mov r11, [rip + {next} + 8 * {place}]",
+                    "test r11, r11",
+                    "jz 4f",
+                    "jmp r11",
+                    "3:",
+                    "mov eax, {fills}",
+                    "call {ask}",
+                    "jmp 2b",
+                    "4:",
+                    "mov eax, {place}",
+                    "jmp {look}",
+                    ".cfi_endproc",
+                    large = sym LARGE_BYTES,
+                    next = sym NEXT,
+                    place = const Place::$name as usize,
+                    fills = const Fills::$fills as u32,
+                    ask = sym ask,
+                    look = sym look,
+                )
+            }
+        )+
+    };
+}
+
+interpose! {
+    read: Read, "mov r11, rdx";
+    pread: Read, "mov r11, rdx";
+    pread64: Read, "mov r11, rdx";
+    __read_chk: Read, "mov r11, rdx";
+    __pread_chk: Read, "mov r11, rdx";
+    __pread64_chk: Read, "mov r11, rdx";
+    fread: Objects, "mov r11, rsi" "imul r11, rdx";
+    fread_unlocked: Objects, "mov r11, rsi" "imul r11, rdx";
+    __fread_chk: ObjectsInRoom, "mov r11, rdx" "imul r11, rcx";
+    __fread_unlocked_chk: ObjectsInRoom, "mov r11, rdx" "imul r11, rcx";
+    mmap: Mapping, "mov r11, rsi";
+    mmap64: Mapping, "mov r11, rsi";
+    madvise: Advice, "mov r11, rsi";
+}
+
+/// Where each of them is behind this object.
+static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
+
+/// Keeps the arguments, has the pager asked about what `eax` names, and goes back.
+#[unsafe(naked)]
+extern "C" fn ask() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push r9",
+        ".cfi_adjust_cfa_offset 8",
+        "push r8",
+        ".cfi_adjust_cfa_offset 8",
+        "push rcx",
+        ".cfi_adjust_cfa_offset 8",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "mov edi, eax",
+        "mov rsi, rsp",
+        "call {before}",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop r8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop r9",
+        ".cfi_adjust_cfa_offset -8",
+        "ret",
+        ".cfi_endproc",
+        before = sym before_large_call,
+    )
+}
+
+/// The function that `eax` names was not looked for, or there is none: looks for all and goes on to it.
+#[unsafe(naked)]
+extern "C" fn look() {
+    naked_asm!(
+        "push rax",
+        "push r9",
+        "push r8",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "call {find_all}",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop r8",
+        "pop r9",
+        "pop rax",
+        "lea r11, [rip + {next}]",
+        "mov r11, [r11 + 8 * rax]",
+        "test r11, r11",
+        "jz 2f",
+        "jmp r11",
+        // Who calls what no library has is told that it failed.
+        "2:",
+        "mov rax, -1",
+        "ret",
+        find_all = sym find_all,
+        next = sym NEXT,
+    )
+}
+
+/// Looks for all of them: before the program begins, or when another library calls one before that.
+pub(crate) extern "C" fn find_all() {
+    let note = |place: usize, address| {
+        // Several objects may have it.
+        let _ = NEXT[place].compare_exchange(0, address, Relaxed, Relaxed);
+    };
+    // SAFETY: the loader calls what begins a library without its locks, and a library libc's functions.
+    unsafe { next::find(find_all as *const () as usize, NAMES, note) }
+}
