@@ -87,6 +87,8 @@ pub(crate) struct Process {
     pub(crate) room_ticks: u64,
     /// Relatives that were asked for room and gave nothing.
     pub(crate) asked_in_vain: u32,
+    /// Forks in a row for which there was no room, though they waited for it.
+    pub(crate) births_in_vain: u32,
     /// Needs of room to be left as they are, now and after the next that is in vain.
     pub(crate) starved_pause: u32,
     pub(crate) starved_turns: u32,

@@ -81,6 +81,8 @@ const NAP_NANOSECONDS: u64 = 200_000;
 /// The same of a fork for which there is no room, and of one while the budget is exceeded.
 const BIRTH_NAPS_MIN: u32 = 100;
 const BIRTH_NAPS_MAX: u32 = 400;
+/// How often they become half as many for forks that had no room after all.
+const BIRTHS_IN_VAIN_MAX: u32 = 6;
 const BIRTH_NAP_NANOSECONDS: u64 = 500_000;
 
 /// What this process has changed in the run's frames.
@@ -658,19 +660,25 @@ impl Process {
         [UNASKED, ASKED].iter().any(|asked| self.richest_relative(*asked, own_bytes).is_some())
     }
 
-    /// Waits for a while until relatives have given room, by ending most of all.
+    /// Waits for a while until relatives have given room, by ending most of all. The more often that was in
+    /// vain the shorter, as where all of them are to stay.
     pub(crate) fn wait_for_room(&mut self, bytes: i64) {
-        for nap in 0..BIRTH_NAPS_MAX {
+        let shift = self.births_in_vain.min(BIRTHS_IN_VAIN_MAX);
+        for nap in 0..BIRTH_NAPS_MAX >> shift {
             let room_bytes = self.room_bytes();
-            let is_long = nap >= BIRTH_NAPS_MIN && room_bytes >= 0;
-            if room_bytes >= bytes || is_long || self.control.processes.count() <= 1 {
+            if room_bytes >= bytes || self.control.processes.count() <= 1 {
+                self.births_in_vain = 0;
                 return;
+            }
+            if nap >= BIRTH_NAPS_MIN >> shift && room_bytes >= 0 {
+                break;
             }
             process::nap(BIRTH_NAP_NANOSECONDS);
             if self.is_asked() {
                 self.give_back();
             }
         }
+        self.births_in_vain += 1;
     }
 
     /// Whether a relative or the supervisor wants room from this process.

@@ -488,6 +488,7 @@ fn build(
         claimed_times_alone: 0,
         room_ticks: 0,
         asked_in_vain: 0,
+        births_in_vain: 0,
         starved_pause: 0,
         starved_turns: 0,
         leaving_turns: 0,

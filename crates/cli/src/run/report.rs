@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use zpager_store::BLOCK_BYTES;
-use zpager_wire::{Control, RemoteCounts, Usage};
+use zpager_wire::{Control, EventKind, RemoteCounts, Usage};
 
 use super::budget::{Budget, Source};
 use super::config::Configuration;
@@ -16,6 +16,9 @@ use super::status::Exit;
 use crate::result_file;
 use crate::size;
 use crate::stderr;
+
+/// What a run may have beyond its budget without a word.
+const EXCESS_BYTES_MIN: u64 = 4 << 20;
 
 /// Where warnings go.
 #[derive(Debug)]
@@ -218,6 +221,21 @@ impl Statistics {
         }
     }
 
+    /// What to say where the run had more than a budget may be exceeded by: 2 % or 4 MiB, whichever is more.
+    fn excess(&self) -> Option<String> {
+        let peak_bytes = self.peak_bytes.max(self.peak_unmanaged_bytes);
+        let budget_bytes = self.highest_budget_bytes;
+        let is_excess = peak_bytes > budget_bytes + (budget_bytes / 50).max(EXCESS_BYTES_MIN);
+        is_excess.then(|| {
+            format!(
+                "the budget was exceeded: the run had {} at the most, {} of that zpager's own, which stays \
+                 in RAM: raise --memory, or have fewer processes and threads share it",
+                size::display(peak_bytes),
+                size::display(self.peak_metadata_bytes),
+            )
+        })
+    }
+
     /// The run in one line.
     fn summary(&self, budget: &Budget) -> String {
         let seconds = self.elapsed_seconds;
@@ -275,6 +293,10 @@ pub(crate) fn finish(
     let codec = configuration.design.codec().name();
     let remotes: Vec<_> = session.remotes().map(RemoteStore::counts).collect();
     let statistics = Statistics::gather(&session.control, &remotes, &session.budget, codec, ended);
+    let is_told = session.control.events.get(EventKind::BudgetExceeded).count.load(Relaxed) > 0;
+    if let (false, Some(excess)) = (is_told, statistics.excess()) {
+        notices.warn(&excess);
+    }
     if !configuration.quiet {
         stderr::tell(statistics.summary(&session.budget));
     }
@@ -349,6 +371,18 @@ mod tests {
     #[test]
     fn waste_is_that_of_the_largest_pool() {
         assert_eq!(statistics(Exit::Code(0), 1).waste_bytes, 960);
+    }
+
+    #[test]
+    fn more_than_the_budget_is_told() {
+        let with_peak = |peak_bytes| Statistics { peak_bytes, ..statistics(Exit::Code(0), 1) };
+        assert_eq!(with_peak(100 << 20).excess(), None);
+        let told = with_peak((100 << 20) + 1).excess().expect("told");
+        assert!(told.contains("had 100.0 MiB at the most") && !told.contains('\n'), "{told}");
+        let far = Statistics { peak_unmanaged_bytes: 1 << 30, ..statistics(Exit::Code(0), 0) };
+        assert!(far.excess().expect("told").contains("1.0 GiB"));
+        let risen = Statistics { highest_budget_bytes: 1 << 30, ..with_peak(100 << 20) };
+        assert_eq!(risen.excess(), None);
     }
 
     #[test]
