@@ -120,6 +120,13 @@ fn nothing_is_killed_in_a_tree_of_processes() {
     check("tree", &victims::job("tree"), 48, Start::FirstInstruction);
 }
 
+#[test]
+fn nothing_is_killed_by_one_large_call() {
+    for way in ["fread", "mmap"] {
+        check("call", &victims::job("large_calls").argument(way), 70, Start::Pressure);
+    }
+}
+
 /// Runs a job in the group with a budget that follows what there is.
 fn automatic(group: &Group, job: &Job) -> Stats {
     automatic_in(group, job, places::scratch())
