@@ -141,7 +141,6 @@ impl Object {
     /// # Safety
     /// `dynamic` is the dynamic section of an object that the loader has mapped at `base`.
     unsafe fn at(base: usize, dynamic: usize) -> Option<Object> {
-        // SAFETY: no table is read before it is known.
         let mut object = Object {
             base,
             symbols: ptr::null(),
@@ -214,11 +213,12 @@ impl Object {
             let is_hidden =
                 !self.versions.is_null() && self.versions.add(at).read() & VERSYM_HIDDEN != 0;
             let spelt = self.strings.add(symbol.name as usize);
+            let mut bytes = name.to_bytes_with_nul().iter().enumerate();
             symbol.section != 0
                 && symbol.kind & 15 == STT_FUNC
                 && !is_hidden
-                // Byte by byte: nothing is read behind the end of either.
-                && name.to_bytes_with_nul().iter().enumerate().all(|(at, &byte)| spelt.add(at).read() == byte)
+                // What is read ends where the shorter one does.
+                && bytes.all(|(at, &byte)| spelt.add(at).read() == byte)
         }
     }
 }
