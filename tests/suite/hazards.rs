@@ -562,6 +562,23 @@ mod large_calls {
         check_all(&job, READING.into_iter().chain(MAPPING).chain(["threads"]));
     }
 
+    /// The one that is let go on first may not be missed when the others use up the rest.
+    #[test]
+    fn of_many_at_once() {
+        const SCRIPT: &str = r#"
+for each in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    "$0" "$1" read 30 > output.$each &
+done
+wait
+cat output.*
+"#;
+        let job = Job::new("/bin/sh").arguments(["-c", SCRIPT]);
+        let job = job.argument(victims::build("large_calls", &[])).argument(victims::seed());
+        for _ in 0..4 {
+            check(job.clone(), Setup::of_mib(100).start(Start::Pressure));
+        }
+    }
+
     /// What is in RAM already, or is not there to be read, is nothing that is filled.
     #[test]
     fn that_fit() {

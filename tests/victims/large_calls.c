@@ -11,8 +11,9 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define PAGES (110 * MIB_PAGES)
-#define BYTES (PAGES * PAGE_BYTES)
+/* 110 MiB, or as many as its third argument says. */
+static size_t pages = 110 * MIB_PAGES;
+#define BYTES (pages * PAGE_BYTES)
 #define TAG 0x6c61726765ull
 /* Of one write. */
 #define PART_PAGES MIB_PAGES
@@ -35,7 +36,7 @@ static void make_source(void) {
     static char part[PART_PAGES * PAGE_BYTES];
     source = tmpfile();
     CHECK(source);
-    for (size_t i = 0; i < PAGES; i += PART_PAGES) {
+    for (size_t i = 0; i < pages; i += PART_PAGES) {
         for (size_t j = 0; j < PART_PAGES; j++)
             page_fill(part + j * PAGE_BYTES, TAG + i + j);
         CHECK(write(fileno(source), part, sizeof part) == sizeof part);
@@ -79,7 +80,7 @@ static char *mapped(const char *way) {
     if (strcmp(way, "madvise") == 0)
         CHECK(madvise(to, BYTES, MADV_POPULATE_WRITE) == 0 || errno == EINVAL);
     zeros_check(to, BYTES);
-    pages_fill(to, PAGES, TAG);
+    pages_fill(to, pages, TAG);
     return to;
 }
 
@@ -107,14 +108,14 @@ static void by_threads(void) {
     is_over = true;
     CHECK(pthread_join(busy, NULL) == 0);
     for (size_t i = 0; i < 2; i++)
-        pages_check(halves[i], PAGES / 2, TAG + i * (PAGES / 2));
+        pages_check(halves[i], pages / 2, TAG + i * (pages / 2));
 }
 
 static void by_a_child(void) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        pages_check(filled("read", BYTES, 0), PAGES, TAG);
+        pages_check(filled("read", BYTES, 0), pages, TAG);
         _exit(0);
     }
     int status;
@@ -141,6 +142,8 @@ static void what_fits(void) {
 int main(int argc, char **argv) {
     victim_start(argc, argv);
     const char *way = argc > 2 ? argv[2] : "read";
+    if (argc > 3)
+        pages = strtoul(argv[3], NULL, 0) * MIB_PAGES;
     make_source();
     if (strcmp(way, "threads") == 0)
         by_threads();
@@ -149,8 +152,8 @@ int main(int argc, char **argv) {
     else if (strcmp(way, "fits") == 0)
         what_fits();
     else if (way[0] == 'm')
-        pages_check(mapped(way), PAGES, TAG);
+        pages_check(mapped(way), pages, TAG);
     else
-        pages_check(filled(way, BYTES, 0), PAGES, TAG);
+        pages_check(filled(way, BYTES, 0), pages, TAG);
     return victim_end();
 }

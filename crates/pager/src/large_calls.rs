@@ -78,11 +78,22 @@ pub extern "C" fn before(fills: Fills, arguments: &[usize; 6]) {
     }
     let Some(pid) = run_pid() else { return };
     let filling = Filling { pid, thread: control_block(), fd, start, bytes: bytes as u64 };
-    let Some(asked) = control.large_calls.ask(&filling) else { return };
+    let was_near = control.pressure.load(Relaxed) != 0;
+    ask(control, &filling);
+    // It was let go on when the budget was far, and came near before it did: then it has to be managed first.
+    let is_managed = LARGE_BYTES.load(Relaxed) == usize::MAX;
+    if !was_near && control.pressure.load(Relaxed) != 0 && !is_managed {
+        ask(control, &filling);
+    }
+    FILLED.note(start, bytes as u64, now);
+}
+
+/// Waits until the supervisor lets the call go on.
+fn ask(control: &Control, filling: &Filling) {
+    let Some(question) = control.large_calls.ask(filling) else { return };
     control.call_supervisor();
-    match asked.wait(PATIENCE_NS) {
-        true => FILLED.note(start, bytes as u64, now),
-        false => end(),
+    if !question.wait(PATIENCE_NS) {
+        end();
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! Invariant: a row is its asker's from [`TAKEN`] until it is free again. The supervisor frees what it
 //! answers, so that an asker who was killed meanwhile leaves nothing; one who has waited in vain frees it
-//! itself. An asker whose row is another's by then waits for that one's answer: longer, never too short.
+//! itself. Each question has a number of its own in the row's state, so that nobody takes another one's,
+//! asked in the same row since, for the own.
 
 use core::sync::atomic::{
     AtomicI32, AtomicU32, AtomicU64,
@@ -21,9 +22,12 @@ const ROWS: usize = 16;
 /// How often signals may interrupt one that waits.
 const INTERRUPTIONS_MAX: usize = 1 << 16;
 
+/// What a row is, in the low bits of its state; above them is the question's number.
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 const ASKED: u32 = 2;
+const KINDS: u32 = 3;
+const NUMBER: u32 = 4;
 
 /// What a call may fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +47,7 @@ pub struct Filling {
 /// One that asks.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub struct LargeCall {
+struct LargeCall {
     state: AtomicU32,
     pid: AtomicI32,
     fd: AtomicI32,
@@ -66,21 +70,24 @@ impl LargeCalls {
     }
 
     /// Asks for a call; then the supervisor is to be called. `None` where too many ask.
-    pub fn ask(&self, filling: &Filling) -> Option<&LargeCall> {
-        let row = self.rows.iter().find(|row| row.change(FREE, TAKEN))?;
+    pub fn ask(&self, filling: &Filling) -> Option<Question<'_>> {
+        let (row, free) = self.rows.iter().find_map(|row| {
+            let free = row.state.load(Relaxed);
+            (free & KINDS == FREE && row.change(free, free | TAKEN)).then_some((row, free))
+        })?;
         row.pid.store(filling.pid, Relaxed);
         row.fd.store(filling.fd, Relaxed);
         row.thread.store(filling.thread, Relaxed);
         row.start.store(filling.start, Relaxed);
         row.bytes.store(filling.bytes, Relaxed);
-        row.state.store(ASKED, Release);
-        Some(row)
+        row.state.store(free | ASKED, Release);
+        Some(Question { row, state: free | ASKED })
     }
 
     /// What is asked and not answered.
-    pub fn asked(&self) -> impl Iterator<Item = (&LargeCall, Filling)> {
-        let asked = self.rows.iter().filter(|row| row.state.load(Acquire) == ASKED);
-        asked.map(|row| {
+    pub fn asked(&self) -> impl Iterator<Item = (Question<'_>, Filling)> {
+        self.rows.iter().filter_map(|row| {
+            let state = row.state.load(Acquire);
             let filling = Filling {
                 pid: row.pid.load(Relaxed),
                 thread: row.thread.load(Relaxed),
@@ -88,20 +95,34 @@ impl LargeCalls {
                 start: row.start.load(Relaxed),
                 bytes: row.bytes.load(Relaxed),
             };
-            (row, filling)
+            (state & KINDS == ASKED).then_some((Question { row, state }, filling))
         })
     }
+}
+
+/// What is asked in a row.
+#[derive(Debug)]
+pub struct Question<'a> {
+    row: &'a LargeCall,
+    state: u32,
 }
 
 impl LargeCall {
     fn change(&self, from: u32, to: u32) -> bool {
         self.state.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
     }
+}
+
+impl Question<'_> {
+    /// Has the row be free for the next question; whether this one was not answered.
+    fn end(&self) -> bool {
+        self.row.change(self.state, (self.state & !KINDS).wrapping_add(NUMBER))
+    }
 
     /// Has the call go on.
     pub fn answer(&self) {
-        if self.change(ASKED, FREE) {
-            futex::wake(&self.state);
+        if self.end() {
+            futex::wake(&self.row.state);
         }
     }
 
@@ -109,14 +130,14 @@ impl LargeCall {
     /// It makes no other system call than futex(2), as the program may have forbidden itself others.
     pub fn wait(&self, most_ns: u64) -> bool {
         for _ in 0..INTERRUPTIONS_MAX {
-            if self.state.load(Acquire) != ASKED {
+            if self.row.state.load(Acquire) != self.state {
                 return true;
             }
-            if futex::wait(&self.state, ASKED, most_ns) {
+            if futex::wait(&self.row.state, self.state, most_ns) {
                 break;
             }
         }
-        !self.change(ASKED, FREE)
+        !self.end()
     }
 }
 
@@ -140,6 +161,18 @@ mod tests {
             assert!(asker.join().expect("an end"));
         });
         assert_eq!(calls.asked().count(), 0);
+    }
+
+    #[test]
+    fn another_question_in_the_row_is_not_the_own() {
+        let calls = LargeCalls::default();
+        let first = calls.ask(&FILLING).expect("room");
+        calls.asked().for_each(|(asked, _)| asked.answer());
+        let second = calls.ask(&FILLING).expect("room");
+        assert!(core::ptr::eq(first.row, second.row));
+        assert!(first.wait(u64::MAX), "it was answered");
+        first.answer();
+        assert_eq!(calls.asked().count(), 1, "the other one was not");
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod ring;
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, FrameHints, Frames, Holds, Left, Tables};
 pub use kin::Kin;
-pub use large_calls::{Filling, LargeCall, LargeCalls};
+pub use large_calls::{Filling, LargeCalls, Question};
 pub use passed::{LINK, MAPS, PAGEMAP, PASSED_MAX, Pair, Passed};
 pub use processes::{ASKED, MAX_PROCESSES, ProcessSlot, Processes, Request, UNANSWERED, UNASKED};
 pub use remote::{Kind, Remote, RemoteCounts, Requests, Taken, Ticket};

@@ -374,8 +374,7 @@ impl Entrance {
     /// with a large call for this entry, who sleeps in it is no other.
     fn is_in_passage(&self, program: &Program, maps: &str, base: u64, hold: &Hold) -> bool {
         let agent = base..base + self.layout.span_bytes;
-        let waits =
-            |thread: &StoppedThread| program.waits_with_call && thread.is_in_call(libc::SYS_futex);
+        let waits = |thread: &StoppedThread| program.waits_with_call && thread.is_in_futex();
         let mut inside = hold.threads.iter().filter(|thread| agent.contains(&thread.instruction()));
         inside.any(|thread| !waits(thread)) || !loading::is_prepared(maps, base, &self.layout)
     }

@@ -136,9 +136,10 @@ impl StoppedThread {
         self.registers.rip
     }
 
-    /// Whether it stopped in this system call.
-    pub(crate) fn is_in_call(&self, number: c_long) -> bool {
-        self.stopped.orig_rax.cast_signed() == number
+    /// Whether it stopped in futex(2), or where the kernel continues that after an earlier stop.
+    pub(crate) fn is_in_futex(&self) -> bool {
+        let call = self.stopped.orig_rax.cast_signed();
+        [libc::SYS_futex, libc::SYS_restart_syscall].contains(&call)
     }
 
     /// Has the thread run the agent's entry. It stays stopped until its release.

@@ -58,7 +58,10 @@ impl LargeCalls {
         let is_counted = |asked: &Filling| {
             self.going.iter().any(|going| (going.pid, going.thread) == (asked.pid, asked.thread))
         };
-        calls.asked().filter(|(_, asked)| is_counted(asked)).for_each(|(row, _)| row.answer());
+        calls
+            .asked()
+            .filter(|(_, asked)| is_counted(asked))
+            .for_each(|(question, _)| question.answer());
     }
 
     /// Keeps a call in mind; the one before of its thread is over.

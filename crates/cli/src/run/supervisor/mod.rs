@@ -223,7 +223,7 @@ impl<'a> Supervisor<'a> {
         let asked = control.large_calls.asked();
         asked
             .filter(|(_, asked)| !self.entries.is_awaited(asked.pid))
-            .for_each(|(row, _)| row.answer());
+            .for_each(|(question, _)| question.answer());
         let has_fallen = self.follow.as_ref().is_some_and(Follow::has_fallen);
         let pause = self.shares.step(control, &control.tables(), has_fallen);
         if let Some(stores) = &self.session.stores {
