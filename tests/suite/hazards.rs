@@ -579,6 +579,17 @@ cat output.*
         }
     }
 
+    /// A library of the program's stands before libc itself, and is found by either kind of table.
+    #[test]
+    fn that_another_library_sees() {
+        for kind in ["-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv", "-DINDIRECT"] {
+            let library = victims::build("standing", &["-shared", "-fPIC", "-DLIBRARY", kind]);
+            let library = library.to_str().expect("a path of letters");
+            let program = victims::build("standing", &["-Wl,--no-as-needed", library]);
+            check(Job::new(program).argument(victims::seed()), watched());
+        }
+    }
+
     /// What is in RAM already, or is not there to be read, is nothing that is filled.
     #[test]
     fn that_fit() {

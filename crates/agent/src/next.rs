@@ -3,8 +3,9 @@
 //! It is what dlsym(3) does with `RTLD_NEXT`, which up to glibc 2.33 is in a library that not every program
 //! has. Objects are gone through in the order in which the loader looks names up.
 //!
-//! Sources: dl_iterate_phdr(3); ELF, "Dynamic Section" and "Symbol Table"; the GNU hash table and symbol
-//! versions as the binutils write them (`DT_GNU_HASH`, `DT_VERSYM`).
+//! Sources: dl_iterate_phdr(3); ELF, "Dynamic Section", "Symbol Table" and "Hash Table"; the GNU hash table,
+//! symbol versions and indirect functions as the binutils write them (`DT_GNU_HASH`, `DT_VERSYM`,
+//! `STT_GNU_IFUNC`).
 //!
 //! Invariant: nothing is read but what the loader has mapped of an object.
 
@@ -15,12 +16,16 @@ use core::ptr;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const DT_NULL: u64 = 0;
+const DT_HASH: u64 = 4;
 const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_VERSYM: u64 = 0x6fff_fff0;
-/// A function, in the low bits of a symbol's kind.
+/// In the low bits of a symbol's kind: a name without one as assembly leaves it, a function, and one that
+/// gives the function's address.
+const STT_NOTYPE: u8 = 0;
 const STT_FUNC: u8 = 2;
+const STT_GNU_IFUNC: u8 = 10;
 /// The version of an old program's alone.
 const VERSYM_HIDDEN: u16 = 0x8000;
 /// Longest chain of a bucket that is gone through.
@@ -133,6 +138,8 @@ struct Object {
     base: usize,
     symbols: *const Symbol,
     strings: *const u8,
+    /// The GNU table, and that of ELF itself; an object has one of them or both.
+    gnu_hash: *const u32,
     hash: *const u32,
     versions: *const u16,
 }
@@ -145,6 +152,7 @@ impl Object {
             base,
             symbols: ptr::null(),
             strings: ptr::null(),
+            gnu_hash: ptr::null(),
             hash: ptr::null(),
             versions: ptr::null(),
         };
@@ -158,32 +166,55 @@ impl Object {
                 DT_NULL => break,
                 DT_SYMTAB => object.symbols = address(value) as *const Symbol,
                 DT_STRTAB => object.strings = address(value) as *const u8,
-                DT_GNU_HASH => object.hash = address(value) as *const u32,
+                DT_GNU_HASH => object.gnu_hash = address(value) as *const u32,
+                DT_HASH => object.hash = address(value) as *const u32,
                 DT_VERSYM => object.versions = address(value) as *const u16,
                 _ => {}
             }
             // SAFETY: as above.
             entry = unsafe { entry.add(1) };
         }
-        let is_whole =
-            !object.symbols.is_null() && !object.strings.is_null() && !object.hash.is_null();
+        let has_table = !object.gnu_hash.is_null() || !object.hash.is_null();
+        let is_whole = has_table && !object.symbols.is_null() && !object.strings.is_null();
         is_whole.then_some(object)
     }
 
     /// The address of the function with this name that the object defines.
     ///
     /// # Safety
-    /// The object is still mapped.
+    /// The object is still mapped, and the loader has prepared it.
     unsafe fn address_of(&self, name: &CStr) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        let symbol = unsafe {
+            let at = match self.gnu_hash.is_null() {
+                true => self.place_by_hash(name),
+                false => self.place_by_gnu_hash(name),
+            };
+            &*self.symbols.add(at?)
+        };
+        let address = self.base + symbol.value;
+        if symbol.kind & 15 != STT_GNU_IFUNC {
+            return Some(address);
+        }
+        // SAFETY: what such a symbol names is a function that takes nothing and gives an address.
+        let address = unsafe { core::mem::transmute::<usize, extern "C" fn() -> usize>(address)() };
+        (address != 0).then_some(address)
+    }
+
+    /// Where among the symbols it is, by the GNU table.
+    ///
+    /// # Safety
+    /// The object is still mapped, and has one.
+    unsafe fn place_by_gnu_hash(&self, name: &CStr) -> Option<usize> {
         let wanted = gnu_hash(name.to_bytes());
         // SAFETY: the table's layout, of which the linker made the counts: four numbers, the words of a
         // filter, the buckets, and a word for each symbol from `first` on, of which the last of a bucket is odd.
         unsafe {
-            let [buckets, first, filter_words] = [0, 1, 2].map(|at| self.hash.add(at).read());
+            let [buckets, first, filter_words] = [0, 1, 2].map(|at| self.gnu_hash.add(at).read());
             if buckets == 0 {
                 return None;
             }
-            let bucket_row = self.hash.add(4 + 2 * filter_words as usize);
+            let bucket_row = self.gnu_hash.add(4 + 2 * filter_words as usize);
             let chains = bucket_row.add(buckets as usize);
             let start = bucket_row.add((wanted % buckets) as usize).read();
             if start < first {
@@ -192,7 +223,7 @@ impl Object {
             for at in start as usize..start as usize + CHAIN_MAX {
                 let hash = chains.add(at - first as usize).read();
                 if hash | 1 == wanted | 1 && self.defines(at, name) {
-                    return Some(self.base + (*self.symbols.add(at)).value);
+                    return Some(at);
                 }
                 if hash & 1 != 0 {
                     break;
@@ -202,10 +233,39 @@ impl Object {
         None
     }
 
+    /// Where among the symbols it is, by the table of ELF.
+    ///
+    /// # Safety
+    /// The object is still mapped, and has one.
+    unsafe fn place_by_hash(&self, name: &CStr) -> Option<usize> {
+        let wanted = elf_hash(name.to_bytes());
+        // SAFETY: the table's layout, of which the linker made the counts: those of buckets and symbols, the
+        // buckets, and for each symbol the next of its bucket, or 0.
+        unsafe {
+            let buckets = self.hash.read();
+            if buckets == 0 {
+                return None;
+            }
+            let bucket_row = self.hash.add(2);
+            let chains = bucket_row.add(buckets as usize);
+            let mut at = bucket_row.add((wanted % buckets) as usize).read() as usize;
+            for _ in 0..CHAIN_MAX {
+                if at == 0 {
+                    break;
+                }
+                if self.defines(at, name) {
+                    return Some(at);
+                }
+                at = chains.add(at).read() as usize;
+            }
+        }
+        None
+    }
+
     /// Whether a symbol is the function with this name, in the version that programs of today get.
     ///
     /// # Safety
-    /// As for [`Self::address_of`], and there is such a symbol.
+    /// The object is still mapped, and there is such a symbol.
     unsafe fn defines(&self, at: usize, name: &CStr) -> bool {
         // SAFETY: the caller's promise; there are as many versions as symbols, where there are any.
         unsafe {
@@ -215,7 +275,7 @@ impl Object {
             let spelt = self.strings.add(symbol.name as usize);
             let mut bytes = name.to_bytes_with_nul().iter().enumerate();
             symbol.section != 0
-                && symbol.kind & 15 == STT_FUNC
+                && matches!(symbol.kind & 15, STT_NOTYPE | STT_FUNC | STT_GNU_IFUNC)
                 && !is_hidden
                 // What is read ends where the shorter one does.
                 && bytes.all(|(at, &byte)| spelt.add(at).read() == byte)
@@ -225,4 +285,12 @@ impl Object {
 
 fn gnu_hash(name: &[u8]) -> u32 {
     name.iter().fold(5381u32, |hash, &byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
+}
+
+fn elf_hash(name: &[u8]) -> u32 {
+    name.iter().fold(0u32, |hash, &byte| {
+        let hash = (hash << 4).wrapping_add(byte.into());
+        let high = hash & 0xf000_0000;
+        (hash ^ high >> 24) & !high
+    })
 }

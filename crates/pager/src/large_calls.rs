@@ -8,11 +8,11 @@
 //! Bad for: programs that have forbidden themselves futex(2) or getpid(2) and read files as a whole.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use zpager_sys::processor::ticks;
 use zpager_sys::syscall::nr;
-use zpager_sys::{PAGE_BYTES, process};
+use zpager_sys::{PAGE_BYTES, futex, process};
 use zpager_wire::{Control, Filling};
 
 use crate::{identity, start};
@@ -33,6 +33,10 @@ const PATIENCE_NS: u64 = 3_000_000_000;
 
 /// Flags with which mmap(2) fills what it maps.
 const MAP_FILLED: usize = (nr::MAP_POPULATE | nr::MAP_LOCKED) as usize;
+
+/// How often one looks whether fewer ask by now, and how long it waits each time.
+const TURNS_MAX: u32 = 3000;
+const TURN_NS: u64 = 1_000_000;
 
 /// What a function of libc fills, by its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,10 +94,16 @@ pub extern "C" fn before(fills: Fills, arguments: &[usize; 6]) {
 
 /// Waits until the supervisor lets the call go on.
 fn ask(control: &Control, filling: &Filling) {
-    let Some(question) = control.large_calls.ask(filling) else { return };
-    control.call_supervisor();
-    if !question.wait(PATIENCE_NS) {
-        end();
+    for _ in 0..TURNS_MAX {
+        if let Some(question) = control.large_calls.ask(filling) {
+            control.call_supervisor();
+            if !question.wait(PATIENCE_NS) {
+                end();
+            }
+            return;
+        }
+        // Too many ask just now.
+        futex::wait(&AtomicU32::new(0), 0, TURN_NS);
     }
 }
 

@@ -16,7 +16,7 @@ use core::sync::atomic::{
 
 use zpager_sys::futex;
 
-/// How many can ask at the same time; others make their calls unasked.
+/// How many can ask at the same time.
 const ROWS: usize = 16;
 
 /// How often signals may interrupt one that waits.

@@ -20,7 +20,7 @@ const STREAM_BYTES_MAX: u64 = 1 << 20;
 const FILL_BYTES_PER_SECOND: u64 = 256 << 20;
 const FILL_TIME_MIN: Duration = Duration::from_millis(100);
 /// The most calls that are kept in mind.
-const GOING_MAX: usize = 64;
+const GOING_MAX: usize = 1024;
 
 const PAGE_BYTES: u64 = 4096;
 /// An entry of a pagemap, and the bit of a page that is in RAM.
