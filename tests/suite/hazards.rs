@@ -552,6 +552,13 @@ mod large_calls {
     }
 
     #[test]
+    fn that_read_zeros() {
+        let job = victims::job("large_calls");
+        check_all(&job, ["/dev/zero"]);
+        check(job.argument("/dev/full"), Setup::of_mib(70).start(Start::FirstInstruction));
+    }
+
+    #[test]
     fn of_threads_and_children() {
         check_all(&victims::job("large_calls"), ["threads", "child"]);
     }

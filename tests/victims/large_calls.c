@@ -122,6 +122,19 @@ static void by_a_child(void) {
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* As much as is asked for, as a file gives it. */
+static void of_a_device(const char *name) {
+    int fd = open(name, O_RDONLY);
+    CHECK(fd >= 0);
+    for (int round = 0; round < 4; round++) {
+        char *to = malloc(BYTES);
+        CHECK(read(fd, to, BYTES) == (ssize_t)BYTES);
+        zeros_check(to, BYTES);
+        free(to);
+    }
+    CHECK(close(fd) == 0);
+}
+
 /* The same memory again and again, and less than is asked for. */
 static void what_fits(void) {
     size_t part = BYTES / 8;
@@ -151,6 +164,8 @@ int main(int argc, char **argv) {
         by_a_child();
     else if (strcmp(way, "fits") == 0)
         what_fits();
+    else if (way[0] == '/')
+        of_a_device(way);
     else if (way[0] == 'm')
         pages_check(mapped(way), pages, TAG);
     else

@@ -61,7 +61,7 @@ const FLAGS: usize = 6;
 /// What a descriptor is, as far as transfers go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Descriptor {
-    /// A regular file, of so many bytes, or a block device, which does not say.
+    /// A regular file, of so many bytes, or a block device or /dev/zero, which do not say.
     File(usize),
     /// A pipe.
     Pipe,
@@ -76,7 +76,11 @@ pub(super) enum Descriptor {
 /// Asks what a descriptor is.
 pub(super) fn descriptor(fd: usize) -> Descriptor {
     const MODE_WORD: usize = 6;
+    const DEVICE_WORD: usize = 10;
     const BYTES_WORD: usize = 12;
+    /// /dev/zero and /dev/full, by major and minor number: what is not to wait ends there as soon as another
+    /// thread wants the processor.
+    const ZEROS: [u32; 2] = [1 << 8 | 5, 1 << 8 | 7];
     const TYPE_MASK: u32 = 0o170_000;
     let mut status = [0u32; 36];
     let arguments = [fd, status.as_mut_ptr() as usize, 0, 0, 0, 0];
@@ -89,6 +93,7 @@ pub(super) fn descriptor(fd: usize) -> Descriptor {
             let [low, high] = [status[BYTES_WORD], status[BYTES_WORD + 1]];
             Descriptor::File((u64::from(high) << u32::BITS | u64::from(low)) as usize)
         }
+        0o020_000 if ZEROS.contains(&status[DEVICE_WORD]) => Descriptor::File(0),
         0o010_000 => Descriptor::Pipe,
         0o140_000 if is_stream(fd) => Descriptor::StreamSocket,
         0o140_000 => Descriptor::MessageSocket,
