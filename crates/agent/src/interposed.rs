@@ -3,8 +3,8 @@
 //!
 //! Each sees how much that is, has the pager asked where it is much ([`zpager_pager::before_large_call`]),
 //! and goes on to the one behind it by a jump, so that the call is the program's own: its return address, its
-//! stack, and its being ended by pthread_cancel(3) are what they would be. Below the bound that takes five
-//! instructions.
+//! stack, and its being ended by pthread_cancel(3) are what they would be. Up to the bound that takes seven
+//! instructions or eight.
 //!
 //! Invariant: [`NEXT`] has the address of the function behind, or 0 before it was looked for.
 
@@ -48,8 +48,15 @@ macro_rules! interpose {
                     "call {ask}",
                     "jmp 2b",
                     "4:",
-                    "mov eax, {place}",
-                    "jmp {look}",
+                    "call {look}",
+                    "mov r11, [rip + {next} + 8 * {place}]",
+                    "test r11, r11",
+                    "jz 5f",
+                    "jmp r11",
+                    // Who calls what no library has is told that it failed.
+                    "5:",
+                    "mov rax, -1",
+                    "ret",
                     ".cfi_endproc",
                     large = sym LARGE_BYTES,
                     next = sym NEXT,
@@ -82,75 +89,56 @@ interpose! {
 /// Where each of them is behind this object.
 static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
-/// Keeps the arguments, has the pager asked about what `eax` names, and goes back.
-#[unsafe(naked)]
-extern "C" fn ask() {
-    naked_asm!(
-        ".cfi_startproc",
-        "push r9",
-        ".cfi_adjust_cfa_offset 8",
-        "push r8",
-        ".cfi_adjust_cfa_offset 8",
-        "push rcx",
-        ".cfi_adjust_cfa_offset 8",
-        "push rdx",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "mov edi, eax",
-        "mov rsi, rsp",
-        "call {before}",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdx",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rcx",
-        ".cfi_adjust_cfa_offset -8",
-        "pop r8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop r9",
-        ".cfi_adjust_cfa_offset -8",
-        "ret",
-        ".cfi_endproc",
-        before = sym before_large_call,
-    )
+/// Declares a function that calls another one with what `eax` is and where the arguments are, which it keeps.
+macro_rules! keep_arguments {
+    ($(#[$about:meta])* $name:ident calls $called:ident) => {
+        $(#[$about])*
+        #[unsafe(naked)]
+        extern "C" fn $name() {
+            naked_asm!(
+                ".cfi_startproc",
+                "push r9",
+                ".cfi_adjust_cfa_offset 8",
+                "push r8",
+                ".cfi_adjust_cfa_offset 8",
+                "push rcx",
+                ".cfi_adjust_cfa_offset 8",
+                "push rdx",
+                ".cfi_adjust_cfa_offset 8",
+                "push rsi",
+                ".cfi_adjust_cfa_offset 8",
+                "push rdi",
+                ".cfi_adjust_cfa_offset 8",
+                "mov edi, eax",
+                "mov rsi, rsp",
+                "call {called}",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rsi",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rdx",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rcx",
+                ".cfi_adjust_cfa_offset -8",
+                "pop r8",
+                ".cfi_adjust_cfa_offset -8",
+                "pop r9",
+                ".cfi_adjust_cfa_offset -8",
+                "ret",
+                ".cfi_endproc",
+                called = sym $called,
+            )
+        }
+    };
 }
 
-/// The function that `eax` names was not looked for, or there is none: looks for all and goes on to it.
-#[unsafe(naked)]
-extern "C" fn look() {
-    naked_asm!(
-        "push rax",
-        "push r9",
-        "push r8",
-        "push rcx",
-        "push rdx",
-        "push rsi",
-        "push rdi",
-        "call {find_all}",
-        "pop rdi",
-        "pop rsi",
-        "pop rdx",
-        "pop rcx",
-        "pop r8",
-        "pop r9",
-        "pop rax",
-        "lea r11, [rip + {next}]",
-        "mov r11, [r11 + 8 * rax]",
-        "test r11, r11",
-        "jz 2f",
-        "jmp r11",
-        // Who calls what no library has is told that it failed.
-        "2:",
-        "mov rax, -1",
-        "ret",
-        find_all = sym find_all,
-        next = sym NEXT,
-    )
+keep_arguments! {
+    /// Has the pager asked about what `eax` fills.
+    ask calls before_large_call
+}
+keep_arguments! {
+    /// Looks for all functions.
+    look calls find_all
 }
 
 /// Looks for all of them: before the program begins, or when another library calls one before that.

@@ -16,6 +16,7 @@ mod designs;
 mod device;
 mod failure;
 mod file_limit;
+mod page_entries;
 mod picture;
 mod proc_text;
 mod result_file;

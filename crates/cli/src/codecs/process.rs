@@ -1,10 +1,9 @@
 //! Pages of running processes: their private anonymous writable memory, as it lies in RAM.
 //!
-//! Sources: proc(5), `/proc/PID/maps`, `mem` and `pagemap`. Invariant: only pages that pagemap shows
+//! Sources: proc(5), `/proc/PID/maps` and `mem`. Invariant: only pages whose entries ([`PageEntries`]) show them
 //! present are read, so that nothing is faulted in and nothing changes in the process, but for a
 //! page that it drops between the two looks. The process is not stopped: a page that it writes at
-//! that moment is read half old, half new. Bad for processes with terabytes of reserved memory,
-//! which pagemap walks page by page.
+//! that moment is read half old, half new.
 
 use std::fs::File;
 use std::io;
@@ -13,29 +12,18 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use libc::pid_t;
-use zpager_codec::{PAGE_BYTES, Page};
+use zpager_codec::Page;
 
 use super::sample::{Drawing, Reservoir, Sample};
 use crate::failure::Failure;
+use crate::page_entries::{PRESENT, PageEntries, SWAPPED};
 use crate::proc_text;
-
-/// Bytes of an entry of pagemap, one a page.
-const ENTRY_BYTES: usize = 8;
-
-/// Entries of pagemap read at once.
-const ENTRIES_MAX: usize = 1 << 13;
-
-/// The page is in RAM.
-const PRESENT: u64 = 1 << 63;
-
-/// The page is in the kernel's swap.
-const SWAPPED: u64 = 1 << 62;
 
 /// The memory of one process.
 #[derive(Debug)]
 pub(super) struct Memory {
     regions: Vec<Range<u64>>,
-    pagemap: File,
+    entries: PageEntries,
     memory: File,
 }
 
@@ -47,33 +35,17 @@ impl Memory {
     pub(super) fn open(pid: pid_t) -> io::Result<Self> {
         let maps = proc_text::read(format!("/proc/{pid}/maps"))?;
         let regions = maps.lines().filter_map(anonymous_region).collect();
-        let open = |name| File::open(format!("/proc/{pid}/{name}"));
-        Ok(Memory { regions, pagemap: open("pagemap")?, memory: open("mem")? })
+        let memory = File::open(format!("/proc/{pid}/mem"))?;
+        Ok(Memory { regions, entries: PageEntries::open(pid)?, memory })
     }
 
     /// Tells of every page that is present or swapped.
     fn each_page(&self, mut tell: impl FnMut(u64, Residence)) -> io::Result<()> {
-        let mut entries = vec![0; ENTRIES_MAX * ENTRY_BYTES];
-        for region in &self.regions {
-            let mut address = region.start;
-            while address < region.end {
-                let left = (region.end - address) as usize / PAGE_BYTES * ENTRY_BYTES;
-                let room = left.min(entries.len());
-                let from = address / PAGE_BYTES as u64 * ENTRY_BYTES as u64;
-                let read_bytes = self.pagemap.read_at(&mut entries[..room], from)?;
-                if read_bytes < ENTRY_BYTES {
-                    // The process has ended, and its memory with it.
-                    return Ok(());
-                }
-                for entry in entries[..read_bytes].as_chunks().0 {
-                    if let Some(residence) = Residence::of(u64::from_ne_bytes(*entry)) {
-                        tell(address, residence);
-                    }
-                    address += PAGE_BYTES as u64;
-                }
+        self.entries.each(self.regions.iter().cloned(), |address, entry| {
+            if let Some(residence) = Residence::of(entry) {
+                tell(address, residence);
             }
-        }
-        Ok(())
+        })
     }
 
     fn read(&self, address: u64) -> io::Result<Page> {
@@ -182,6 +154,7 @@ fn note_of(pages: usize, where_: &str) -> Option<String> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use zpager_codec::PAGE_BYTES;
 
     #[test]
     fn only_private_memory_without_a_file_is_taken() {

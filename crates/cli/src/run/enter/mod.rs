@@ -153,11 +153,8 @@ impl Entrance {
         let mut keep = |pid: pid_t, outcome: Outcome| outcomes.push((pid, outcome));
         let mut programs = Vec::new();
         for pid in pids {
-            match self.examine(*pid) {
-                Ok(mut program) => {
-                    program.waits_with_call = control.large_calls.has_of(*pid);
-                    programs.push((*pid, program));
-                }
+            match self.examine(*pid, control) {
+                Ok(program) => programs.push((*pid, program)),
                 Err(outcome) => keep(*pid, outcome),
             }
         }
@@ -205,7 +202,7 @@ impl Entrance {
     }
 
     /// Looks at a process that is to be entered, and whether it can be.
-    fn examine(&self, pid: pid_t) -> Result<Program, Outcome> {
+    fn examine(&self, pid: pid_t, control: &Control) -> Result<Program, Outcome> {
         let confinement = Confinement::of(&status_of(living_thread(pid)));
         if confinement.filters > self.own.filters {
             return Err(Outcome::Sandboxed);
@@ -218,7 +215,8 @@ impl Entrance {
         }
         let is_nested = confinement.ids > self.own.ids;
         let finds_agent = files_of(pid) == self.own_files || self.is_found_from(pid);
-        let program = Program::of(pid, is_nested, finds_agent);
+        let waits_with_call = control.large_calls.has_of(pid);
+        let program = Program { waits_with_call, ..Program::of(pid, is_nested, finds_agent) };
         let can_be =
             base_of(&maps, self.agent_inode).is_some() || self.may_be_given(pid, &program, &maps);
         if can_be { Ok(program) } else { Err(Outcome::NoAgent) }

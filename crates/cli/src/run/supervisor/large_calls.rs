@@ -3,14 +3,16 @@
 //! What a call fills is at most what is not in RAM yet of where it writes to, and of a file what that has. It
 //! counts from the question on until it has likely come to its end, or the thread asks for the next one.
 //!
-//! Source: Linux, Documentation/admin-guide/mm/pagemap.rst; pipe(7).
+//! Source: pipe(7); [`PageEntries`].
 
-use std::fs::{File, metadata};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::fs::metadata;
+use std::os::unix::fs::FileTypeExt;
 use std::time::{Duration, Instant};
 
 use libc::pid_t;
 use zpager_wire::{Filling, LargeCalls as Calls};
+
+use crate::page_entries::{PRESENT, PageEntries};
 
 /// The most that one read(2) gives.
 const CALL_BYTES_MAX: u64 = 0x7fff_f000;
@@ -23,9 +25,6 @@ const FILL_TIME_MIN: Duration = Duration::from_millis(100);
 const GOING_MAX: usize = 1024;
 
 const PAGE_BYTES: u64 = 4096;
-/// An entry of a pagemap, and the bit of a page that is in RAM.
-const ENTRY_BYTES: u64 = 8;
-const PRESENT: u64 = 1 << 63;
 
 /// The calls that go on.
 #[derive(Debug, Default)]
@@ -98,27 +97,17 @@ fn resident_bytes(filling: &Filling, bytes: u64) -> Option<u64> {
     if filling.start == 0 {
         return None;
     }
-    let first = filling.start / PAGE_BYTES;
-    let pages = (filling.start % PAGE_BYTES + bytes).div_ceil(PAGE_BYTES);
-    let pagemap = File::open(format!("/proc/{}/pagemap", filling.pid)).ok()?;
-    let mut entries = vec![0; 1 << 16];
-    let (mut resident, mut read) = (0, 0);
-    while read < pages * ENTRY_BYTES {
-        let wanted = entries.len().min((pages * ENTRY_BYTES - read) as usize);
-        let got = pagemap.read_at(&mut entries[..wanted], first * ENTRY_BYTES + read).ok()?;
-        if got == 0 {
-            break;
-        }
-        let is_resident = |entry: &&[u8; 8]| u64::from_ne_bytes(**entry) & PRESENT != 0;
-        resident += entries[..got].as_chunks().0.iter().filter(is_resident).count() as u64;
-        read += got as u64;
-    }
-    Some(resident * PAGE_BYTES)
+    let range = filling.start / PAGE_BYTES * PAGE_BYTES..filling.start.checked_add(bytes)?;
+    let mut pages = 0;
+    let count = |_, entry| pages += u64::from(entry & PRESENT != 0);
+    PageEntries::open(filling.pid).and_then(|entries| entries.each([range], count)).ok()?;
+    Some(pages * PAGE_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::os::fd::AsRawFd;
 
     const MIB: u64 = 1 << 20;
