@@ -38,6 +38,8 @@ pub struct Stats {
     pub incompressible_pages: u64,
     /// Pages that the denser codec made smaller.
     pub dense_pages: u64,
+    /// Pages that the second codec made smaller.
+    pub repeats_pages: u64,
     /// Pages that left RAM for the store and were written there.
     pub spilled_pages: u64,
     /// Faults by what served them.

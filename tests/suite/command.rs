@@ -507,6 +507,7 @@ fn statistics_have_every_key() {
         "/same_filled_pages",
         "/incompressible_pages",
         "/dense_pages",
+        "/repeats_pages",
         "/faults/fresh",
         "/faults/compressed",
         "/faults/spilled",

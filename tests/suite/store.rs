@@ -499,6 +499,32 @@ fn without_a_store_a_budget_that_cannot_be_held_is_told() {
     expect_told_once(&outcome, &["budget"]);
 }
 
+/// Text of which the fastest codec leaves twice what LZ4 does, and that has room in RAM as LZ4 leaves it.
+#[test]
+fn text_is_compressed_by_what_finds_repetitions_where_that_spares_reads() {
+    let text = |codec: Option<&str>| {
+        let setup = Setup::of_mib(20).start(Start::FirstInstruction);
+        let setup = codec.into_iter().fold(setup, Setup::codec);
+        compare(&field("56", "text", "6"), &setup).stats
+    };
+    let stats = text(None);
+    let is_word = stats.codec == "word";
+    assert_eq!(stats.repeats_pages > stats.swapped_out_pages / 4, is_word, "{stats:?}");
+    // Who names a codec has no other.
+    let by_word = text(Some("word"));
+    assert_eq!(by_word.repeats_pages, 0, "{by_word:?}");
+    let written_bytes = [stats, by_word].map(|stats| stats.store.written_bytes);
+    assert!(!is_word || written_bytes[0] * 3 < written_bytes[1] * 2, "{written_bytes:?}");
+}
+
+/// What has room in RAM has fewer bytes to gain than time to lose.
+#[test]
+fn text_that_has_room_in_ram_is_compressed_by_the_fastest_codec() {
+    let setup = Setup::of_mib(48).start(Start::FirstInstruction);
+    let stats = compare(&field("56", "text", "3"), &setup).stats;
+    assert!(stats.repeats_pages < stats.swapped_out_pages / 4, "{stats:?}");
+}
+
 /// Text of which the fastest codec leaves more than the budget.
 #[test]
 fn without_a_store_the_pool_takes_a_denser_codec() {

@@ -2,7 +2,7 @@
  * An area of the given size and kind of contents, filled, then read and
  * written at random: `field SEED MIB KIND ROUNDS`. KIND is `words` (shrinks to
  * about a tenth), `noise` (does not shrink), `pixels` (only as differences from
- * pixel to pixel) or `zeros` (same-filled). After
+ * pixel to pixel), `text` (lines that are alike) or `zeros` (same-filled). After
  * the first filling it prints `ready`; with ROUNDS `forever` it goes on until
  * a file `stop` appears in its directory. `field SEED MIB KIND ROUNDS SHARED`
  * fills so many MiB of shared memory besides after that, some each 10 ms.
@@ -24,9 +24,23 @@ static uint64_t pixels_at(uint64_t tag, unsigned index) {
     return word;
 }
 
+/* Eight letters of lines of 301 of seven fields, each of which begins with a number of eight digits. */
+static uint64_t text_at(uint64_t tag, unsigned index) {
+    uint64_t word = 0;
+    for (unsigned byte = 0; byte < 8; byte++) {
+        unsigned at = index * 8 + byte, column = at % 301, digit = column % 43;
+        uint64_t number = mix(tag * PAGE_WORDS + at / 43);
+        uint64_t letter = digit < 8 ? '0' + (number >> digit * 8 & 0xff) % 10 : 'a' + column * 7 % 23;
+        word |= letter << byte * 8;
+    }
+    return word;
+}
+
 static uint64_t word_at(uint64_t tag, unsigned index) {
     if (*kind == 'p')
         return pixels_at(tag, index);
+    if (*kind == 't')
+        return text_at(tag, index);
     if (*kind == 'n')
         return mix(tag * PAGE_WORDS + index);
     return *kind == 'z' ? tag % 2 : page_word(tag, index);

@@ -44,7 +44,8 @@ use crate::index::Index;
 use crate::order::{Order, Ordered, Pages};
 pub use cleaning::Cleaned;
 use cleaning::Waiting;
-use condensing::Condensing;
+pub(crate) use condensing::Condensed;
+use condensing::{Condensing, Seeking};
 use early::Lent;
 pub use kept::{Content, Seen};
 use recoding::Recoder;
@@ -76,8 +77,8 @@ pub struct Store<B> {
 pub enum Placed {
     /// All words are equal; it takes nothing but its entry.
     SameFilled,
-    /// In the pool, in so many bytes.
-    Compressed(usize),
+    /// In the pool, in so many bytes of a codec.
+    Compressed(CodecId, usize),
     /// In the pool as it was.
     Incompressible,
     /// Nowhere: the pool has no room. The page is still the caller's.
@@ -186,6 +187,7 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     recoder: Option<Recoder<M::Space>>,
     /// Whether that compresses pages for the pool, too.
     condensing: Option<Condensing>,
+    seeking: Option<Seeking>,
     /// What a codec wrote, before the pool takes it; then an object that lies in pieces in the pool.
     output: M::Space,
     store: Option<Store<B>>,
@@ -260,6 +262,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             scratch: source.reserve(scratch_length)?,
             recoder: None,
             condensing: None,
+            seeking: None,
             output: source.reserve(2 * BLOCK_BYTES)?,
             store,
             writer: Writer::new(
@@ -376,7 +379,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// RAM of the buffers that were used.
     fn buffer_bytes(&self) -> usize {
         let pages = |bytes: usize| bytes.next_multiple_of(BLOCK_BYTES);
-        let coding_bytes = scratch_bytes(self.coding.codec()) + 2 * BLOCK_BYTES;
+        let coding_bytes = self.coding.scratch_bytes() + 2 * BLOCK_BYTES;
         pages(if self.has_coded { coding_bytes } else { 0 })
             + self.recoder.as_ref().map_or(0, Recoder::held_bytes)
             + self.writer.held_bytes()
@@ -387,7 +390,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// RAM that the buffers may come to take beyond what they take now.
     pub fn unused_buffer_bytes(&self) -> usize {
         let store_bytes = 2 * CLUSTER_BYTES + READ_BYTES + self.around_bytes + Waiting::BYTES;
-        let most_bytes = scratch_bytes(self.coding.codec()).next_multiple_of(BLOCK_BYTES)
+        let most_bytes = self.coding.scratch_bytes().next_multiple_of(BLOCK_BYTES)
             + 2 * BLOCK_BYTES
             + self.recoder.as_ref().map_or(0, Recoder::bytes)
             + if self.store.is_some() { store_bytes } else { 0 };
@@ -504,8 +507,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             Some(Content::Filled(_)) | None => {}
         }
         match self.compress(page) {
-            (codec, Some(bytes)) => self.place_coded(number, codec, bytes),
-            (_, None) => self.place_coded(number, CodecId::Copy, C::raw(page)),
+            Some((codec, bytes)) => self.place_coded(number, codec, bytes),
+            None => self.place_coded(number, CodecId::Copy, C::raw(page)),
         }
     }
 
@@ -524,7 +527,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         match is_raw && self.leave_raw(number, bytes) || self.place(number, codec, bytes) {
             false => Placed::NoRoom,
             true if is_raw => Placed::Incompressible,
-            true => Placed::Compressed(bytes.len()),
+            true => Placed::Compressed(codec, bytes.len()),
         }
     }
 

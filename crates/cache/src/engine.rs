@@ -60,6 +60,8 @@ pub struct Departed {
     pub compressed_bytes: usize,
     /// Those of them of which the denser codec made bytes.
     pub dense: usize,
+    /// Those of which the second codec did.
+    pub second: usize,
     /// Those that were in the store already, as they were.
     pub clean: usize,
 }
@@ -71,8 +73,10 @@ pub struct Engine<M: SpaceSource, B, C = Codecs> {
     residents: Replacement,
     sampler: Sampler<'static>,
     size: Size,
-    /// Which codec makes bytes of pages, where there are two.
+    /// Whether a denser codec makes bytes of pages, where there is one.
     density: Option<DensePool>,
+    /// Whether they are tried with a second one, where there is one.
+    repeats: Option<DensePool>,
     copies: Copies,
     promotion: Promotion,
     seeks: Seeks,
@@ -101,6 +105,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         budget_bytes: u64,
     ) -> Self {
         let density = cache.can_condense().then(DensePool::default);
+        let repeats = cache.can_seek().then(DensePool::cheap);
         let window_max = (budget_bytes / PAGE_BYTES / WINDOW_PART).max(1);
         let mut engine = Engine {
             cache,
@@ -108,6 +113,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             sampler,
             size: design.size,
             density,
+            repeats,
             copies: Copies::default(),
             promotion: Promotion::default(),
             seeks: Seeks::new(CLUSTER_BYTES, budget_bytes),
@@ -159,10 +165,13 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         match placed {
             Placed::SameFilled => departed.same_filled += 1,
             Placed::Incompressible => departed.incompressible += 1,
-            Placed::Compressed(len) => {
+            Placed::Compressed(codec, len) => {
                 departed.compressed += 1;
                 departed.compressed_bytes += len;
-                departed.dense += usize::from(self.cache.is_dense());
+                let is_dense = self.cache.is_dense();
+                let is_second = !is_dense && codec != self.cache.coding().codec();
+                departed.dense += usize::from(is_dense);
+                departed.second += usize::from(is_second);
             }
             Placed::NoRoom => {
                 self.size.refused();

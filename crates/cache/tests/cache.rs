@@ -289,6 +289,7 @@ fn ten_thousand_faults() {
     assert!(model::taken() > 0, "no page was taken to be decoded elsewhere");
     assert!(model::made() > 0, "of no page bytes were made elsewhere");
     assert!(model::condensed() > 0, "no page was made shorter by the denser codec");
+    assert!(model::sought() > 0, "no page was made shorter by the second codec");
     assert!(model::shelved() > 0, "no page was written ahead and came back from RAM");
 }
 
@@ -724,7 +725,7 @@ fn recompressed(byte_ns: u64, store_codec: StoreCodec, pool_bytes_max: usize) ->
     let (mut pages, mut metadata_bytes) = (0, 0);
     for number in 0..PAGES {
         assert!(cache.index.set(number, Entry::new(State::Resident { turn: 0, frame: 0 })));
-        assert!(matches!(cache.swap_out(number, &content(number)), Placed::Compressed(_)));
+        assert!(matches!(cache.swap_out(number, &content(number)), Placed::Compressed(..)));
         if number % 256 == 255 {
             while cache.spill().is_ok() {}
             pages += cache.take_outgoing().recompressed_pages;
@@ -770,7 +771,7 @@ fn a_virtual_store_has_an_end() {
     for number in 0..1000 {
         let page = Content { kind: 2, seed: number }.page();
         assert!(cache.index.set(number, Entry::new(State::Resident { turn: 0, frame: 0 })));
-        assert!(matches!(cache.swap_out(number, &page), Placed::Compressed(..400)));
+        assert!(matches!(cache.swap_out(number, &page), Placed::Compressed(_, ..400)));
         if number % 96 == 95 {
             spilled_pages += cache.spill().unwrap_or(0);
         }

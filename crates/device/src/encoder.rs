@@ -16,11 +16,12 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
+    /// With the codec of `coding` alone: a second one is for a process's pages.
     pub(crate) fn new(coding: Coding) -> Self {
         let mut scratch = vec![0; Self::held_bytes(coding.codec())].into_boxed_slice();
         // Not what nobody has touched.
         black_box(&mut scratch[..]).fill(0);
-        Encoder { coding, scratch }
+        Encoder { coding: coding.with_codec(coding.codec()), scratch }
     }
 
     /// RAM that one takes.
@@ -41,7 +42,7 @@ impl Encoder {
     pub(crate) fn encode(&mut self, page: &Page, output: &mut Page) -> Seen {
         let scratch = aligned(&mut self.scratch);
         match self.coding.compress::<Codecs>(page, &mut output.0, scratch) {
-            Some(len) => Seen::Coded(self.codec(), len),
+            Some((codec, len)) => Seen::Coded(codec, len),
             None => Seen::Coded(CodecId::Copy, PAGE_BYTES),
         }
     }

@@ -32,7 +32,7 @@ use core::sync::atomic::{
 };
 
 use zpager_cache::{Codecs, Coding, Content, Departed};
-use zpager_codec::{CodecId, Page, keeps_state, scratch_bytes};
+use zpager_codec::{CodecId, Page, keeps_state};
 use zpager_policy::Step;
 use zpager_sys::lock::{Guard, Lock};
 use zpager_sys::mapping::Mapping;
@@ -115,15 +115,19 @@ pub(crate) struct Departure {
 }
 
 impl Departures {
-    /// For a budget and batches of so many pages, which `codec` compresses.
-    pub(crate) fn new(budget_bytes: u64, lift_pages: usize, codec: CodecId) -> Result<Self, Errno> {
-        let may_be = budget_bytes >= BUDGET_BYTES_MIN && !keeps_state(codec);
+    /// For a budget and batches of so many pages, which `coding` compresses.
+    pub(crate) fn new(
+        budget_bytes: u64,
+        lift_pages: usize,
+        coding: &Coding,
+    ) -> Result<Self, Errno> {
+        let may_be = budget_bytes >= BUDGET_BYTES_MIN && !keeps_state(coding.codec());
         Ok(Departures {
             buffers: Mapping::reserve(size_of::<Buffers>())?,
             pages_max: if may_be { lift_pages } else { 0 },
             // Where pages shrink less the rest of a batch is compressed under the lock.
             coded_bytes_max: lift_pages * PAGE_BYTES / 2,
-            scratch_bytes: scratch_bytes(codec).next_multiple_of(PAGE_BYTES),
+            scratch_bytes: coding.scratch_bytes().next_multiple_of(PAGE_BYTES),
             is_used: false,
         })
     }
@@ -177,9 +181,9 @@ impl Departure {
             } else {
                 let output = &mut coded[end..end + PAGE_BYTES];
                 match self.coding.compress::<Codecs>(page, output, scratch) {
-                    Some(len) => {
+                    Some((codec, len)) => {
                         end += len;
-                        Made::Coded { codec: self.coding.codec(), start: end - len, len }
+                        Made::Coded { codec, start: end - len, len }
                     }
                     None => Made::Raw,
                 }
@@ -234,7 +238,7 @@ impl Process {
         IS_UNDER_WAY.store(true, Relaxed);
         flights::begin();
         let own = self.engine.cache.coding();
-        let coding = batch.coding.filter(|coding| coding.codec() == own.codec()).unwrap_or(own);
+        let coding = batch.coding.filter(|coding| coding.is_like(&own)).unwrap_or(own);
         let is_clean = |at: usize| u64::from(self.is_protected(victims[at])) << at;
         Some(Departure {
             batch,

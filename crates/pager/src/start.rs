@@ -461,6 +461,7 @@ fn build(
     if let Some(codec) = design.dense_codec {
         cache.condense(own, codec, ticks).ok_or(ENOMEM)?;
     }
+    cache.seek_repeats(ticks);
     let pid = process::pid();
     let recorder = match settings.ring_fd {
         ..0 => None,
@@ -469,6 +470,7 @@ fn build(
     let slot = claim_slot(control);
     ACCOUNT.set_holds(tables.holds_of(control, slot));
     let lift_pages = Process::lift_pages(settings.budget_bytes);
+    let coding = cache.coding();
     *place = Some(Process {
         control,
         slot,
@@ -480,7 +482,7 @@ fn build(
         engine: Engine::new(cache, &design, sampler(settings.budget_bytes)?, settings.budget_bytes),
         early: EarlyReads::new(settings.budget_bytes)?,
         flights: Flights::new(settings.budget_bytes, design.codec)?,
-        departures: Departures::new(settings.budget_bytes, lift_pages, design.codec)?,
+        departures: Departures::new(settings.budget_bytes, lift_pages, &coding)?,
         threads: Threads::new(hard_bytes / THREADS_PART)?,
         resident_pages: 0,
         tables,

@@ -544,6 +544,7 @@ impl Process {
         count(&counters.same_filled_pages, departed.same_filled);
         count(&counters.incompressible_pages, departed.incompressible);
         count(&counters.dense_pages, departed.dense);
+        count(&counters.repeats_pages, departed.second);
         count(&counters.original_bytes, departed.compressed * PAGE_BYTES);
         count(&counters.compressed_bytes, departed.compressed_bytes);
     }

@@ -9,6 +9,11 @@
 //!
 //! Nor is it taken, or kept, where the same room would cost less if resident memory gave it up.
 //!
+//! A [cheap](DensePool::cheap) one takes little more time. It is not only for reads, but for fewer faults: what is
+//! gained of the pool may be resident memory's. A page that becomes resident leaves the pool besides, so that grows
+//! by more than is gained: where pages of 4096 bytes are left 2048, by twice as much. All reads speak for it where
+//! there would be room for what the store has.
+//!
 //! Without a store nothing can be read, and what leaves resident memory stays: the denser codec is taken
 //! when little more can leave, as the budget is not held otherwise.
 //!
@@ -22,7 +27,7 @@
 //! Bad case: a program just above the memory in which the fast codec holds all of it, whose pages once were
 //! read from the store: it is given up only after it has cost as much as many reads.
 
-use crate::shares::Shares;
+use crate::shares::{PAGE_BYTES, Shares};
 use crate::split::Prices;
 use crate::tried::{Choice, Tried};
 
@@ -37,8 +42,9 @@ const PROMISE_PART: u64 = 4;
 const WANTS_MIN: u64 = 4;
 /// A page takes this part of the time to be decoded that coding it takes.
 const DECODING_PART: u64 = 2;
-/// What is spared has to be so many times what is taken, to begin.
+/// What is spared has to be so many times what is taken, to begin; by a codec that takes little, as much.
 const MARGIN_TIMES: u64 = 2;
+const CHEAP_MARGIN_TIMES: u64 = 1;
 /// It is given up when it has taken more than it has spared by what reading this part of the pages would
 /// cost that leave the pool then: what is not wanted now may be wanted later, all at once.
 const REGRET_PART: u64 = 2;
@@ -46,6 +52,14 @@ const REGRET_PART: u64 = 2;
 /// codec more than that other part would be.
 const SHORT_PART: usize = 8;
 const ROOMY_PART: usize = 4;
+/// Resident memory grows by so many times what is gained, at most.
+const GAIN_TIMES_MAX: usize = 16;
+/// Faults are as many times as many, at most, by the fast codec.
+const MORE_FAULTS_MAX: u64 = 4;
+/// So much of resident memory would be left, at least, without what is gained.
+const LEFT_PART: u64 = 4;
+/// One fault, as wants of resident memory are counted.
+const FAULT: u64 = 256;
 /// Part of the evidence that is left after a decision.
 const EVIDENCE_PART: u64 = 2;
 
@@ -58,6 +72,19 @@ struct Evidence {
     pool_faults: u64,
     /// Those of a sampled page that one codec serves from the pool, and the other from the store.
     wants: u64,
+    /// Those that the pool serves, and that would not happen were what is gained resident memory's; or that
+    /// would happen besides, were it taken from there. In parts of [`FAULT`].
+    resident_wants: u64,
+}
+
+impl Evidence {
+    /// What is left of it after a decision.
+    fn fade(&mut self) {
+        let Evidence { coded_pages, pool_faults, wants, resident_wants } = self;
+        for evidence in [coded_pages, pool_faults, wants, resident_wants] {
+            *evidence /= EVIDENCE_PART;
+        }
+    }
 }
 
 /// Decides it.
@@ -70,11 +97,25 @@ pub struct DensePool {
     fast_age: Option<u64>,
     /// How many pages would have left by then.
     surplus_pages: u64,
+    /// Resident pages, and by how many these are more by what is gained, or would be.
+    resident_pages: u64,
+    gained_pages: u64,
+    /// Whether there would be room for all that is in the store.
+    would_hold_all: bool,
+    /// One page in so many is in the sample.
+    rate: u64,
     /// Time that it has taken more than it has spared.
     lost_ticks: u64,
+    /// Whether the codec takes little more time.
+    is_cheap: bool,
 }
 
 impl DensePool {
+    /// For a codec that takes little more time, so that little is lost by a wrong decision.
+    pub fn cheap() -> Self {
+        DensePool { is_cheap: true, ..DensePool::default() }
+    }
+
     /// What is wanted of the denser codec.
     pub fn choice(&self) -> Choice {
         self.choice
@@ -102,15 +143,37 @@ impl DensePool {
         self.evidence.pool_faults += 1;
         let is_spared = distance.zip(self.fast_age).is_some_and(|(distance, age)| distance >= age);
         self.evidence.wants += u64::from(self.choice.is_dense && is_spared);
+        self.evidence.resident_wants += distance.map_or(0, |distance| self.spared(distance));
+    }
+
+    /// How many faults at such a distance, in parts of [`FAULT`], are spared by what resident memory has gained,
+    /// or would be: a page is missed once in as many departures as there are resident pages and it has been
+    /// away for, as [`Split`](crate::Split) has it.
+    fn spared(&self, distance: u64) -> u64 {
+        let pages = match self.choice.is_dense {
+            true => (self.resident_pages - self.gained_pages.min(self.resident_pages))
+                .max(self.resident_pages / LEFT_PART),
+            false => self.resident_pages + self.gained_pages,
+        };
+        FAULT * self.gained_pages / (pages + distance).max(1)
+    }
+
+    /// So many departures with the denser codec, in departures with the fast one: these are more, as there are
+    /// more faults.
+    fn as_many_faults(&self, departures: u64) -> u64 {
+        let faults = FAULT * self.evidence.pool_faults.max(1);
+        let left = faults.saturating_sub(self.evidence.resident_wants * self.rate);
+        departures * faults / left.max(faults / MORE_FAULTS_MAX)
     }
 
     /// Notes a fault for which the store was read, of such a page; pages leave the pool after `age`.
     pub fn store_fault(&mut self, distance: Option<u64>, age: Option<u64>) {
         let dense_age = age.map(|age| match self.tried.is_known() {
-            true => self.tried.as_fast(age),
-            false => age * GUESS_PART,
+            true => self.as_many_faults(self.tried.as_fast(age)),
+            false => self.as_many_faults(age * GUESS_PART),
         });
-        let would_spare = distance.zip(dense_age).is_some_and(|(distance, age)| distance < age);
+        let is_near = distance.zip(dense_age).is_some_and(|(distance, age)| distance < age);
+        let would_spare = is_near || self.would_hold_all;
         self.evidence.wants += u64::from(!self.choice.is_dense && would_spare);
     }
 
@@ -119,35 +182,59 @@ impl DensePool {
         let bytes = bytes as u64;
         let gain_bytes = match self.choice.is_dense {
             true => self.tried.as_fast(bytes).saturating_sub(bytes),
+            false if !self.tried.is_known() => bytes / GUESS_PART,
             false => bytes.saturating_sub(self.tried.as_dense(bytes)),
         };
         gain_bytes as usize
     }
 
+    /// By how much resident memory is larger, or would be, for [`Self::gain_bytes`].
+    pub fn resident_gain_bytes(&self, gain_bytes: usize) -> usize {
+        if !self.is_cheap {
+            return gain_bytes;
+        }
+        let made = if self.choice.is_dense { &self.tried.fast } else { &self.tried.dense };
+        let page_bytes = made.bytes.checked_div(self.tried.pages).map_or(0, |bytes| bytes as usize);
+        let freed_bytes = PAGE_BYTES.saturating_sub(page_bytes).max(PAGE_BYTES / GAIN_TIMES_MAX);
+        gain_bytes / freed_bytes * PAGE_BYTES
+    }
+
+    /// Notes how much is resident, what is gained of the pool, or would be, and what the pages in the store take
+    /// as the pool has pages now.
+    pub fn set_gain(&mut self, resident_bytes: usize, gain_bytes: usize, spilled_bytes: usize) {
+        if !self.is_cheap {
+            return;
+        }
+        self.resident_pages = (resident_bytes / PAGE_BYTES) as u64;
+        self.gained_pages = (self.resident_gain_bytes(gain_bytes) / PAGE_BYTES) as u64;
+        self.would_hold_all = self.tried.as_dense(spilled_bytes as u64) <= gain_bytes as u64;
+    }
+
     /// Decides anew; one page in `rate` is in the sample, as in `instead_ticks`: what faults would cost were
-    /// [`Self::gain_bytes`] taken from resident memory, where that can be.
+    /// [`Self::resident_gain_bytes`] taken from resident memory, where that can be.
     pub fn decide(&mut self, prices: &Prices, instead_ticks: Option<u64>, rate: u64) {
-        let Evidence { coded_pages, pool_faults, wants } = self.evidence;
+        let Evidence { coded_pages, pool_faults, wants, resident_wants } = self.evidence;
+        let is_known = self.tried.is_known();
         let wants = if wants >= WANTS_MIN { wants } else { 0 };
         let reads_ticks = wants * prices.store_fault_ticks;
-        let spared_ticks = match instead_ticks {
-            Some(instead_ticks) => rate * reads_ticks.min(instead_ticks),
-            None => rate * reads_ticks,
+        let reads_ticks = match instead_ticks.filter(|_| is_known) {
+            Some(instead_ticks) => reads_ticks.min(instead_ticks),
+            None => reads_ticks,
         };
-        let promise_ticks = pool_faults * prices.pool_fault_ticks / PROMISE_PART;
-        self.choice.tries = match self.tried.is_known() {
-            true => {
-                let coded = coded_pages + pool_faults / DECODING_PART;
-                let taken_ticks = coded * self.tried.more_coding_ticks();
-                self.judge(spared_ticks, taken_ticks, prices.store_fault_ticks);
-                self.choice.is_dense
-            }
-            false => rate * reads_ticks > promise_ticks,
-        };
-        let Evidence { coded_pages, pool_faults, wants } = &mut self.evidence;
-        for evidence in [coded_pages, pool_faults, wants] {
-            *evidence /= EVIDENCE_PART;
+        let faults_ticks = resident_wants * prices.pool_fault_ticks / FAULT;
+        let spared_ticks = rate * (reads_ticks + faults_ticks);
+        if is_known {
+            let coded = coded_pages + pool_faults / DECODING_PART;
+            let taken_ticks = coded * self.tried.more_coding_ticks();
+            self.judge(spared_ticks, taken_ticks, prices.store_fault_ticks);
+            // What pages are like may change.
+            self.choice.tries = self.choice.is_dense || self.is_cheap;
+        } else {
+            let promise_ticks = pool_faults * prices.pool_fault_ticks / PROMISE_PART;
+            self.choice.tries = spared_ticks > promise_ticks;
         }
+        self.rate = rate;
+        self.evidence.fade();
     }
 
     /// Decides anew where there is no store.
@@ -162,12 +249,13 @@ impl DensePool {
 
     fn judge(&mut self, spared_ticks: u64, taken_ticks: u64, store_fault_ticks: u64) {
         let regret_ticks = self.surplus_pages * store_fault_ticks / REGRET_PART;
+        let margin_times = if self.is_cheap { CHEAP_MARGIN_TIMES } else { MARGIN_TIMES };
         let pays = match self.choice.is_dense {
             true => {
                 self.lost_ticks = (self.lost_ticks + taken_ticks).saturating_sub(spared_ticks);
                 self.lost_ticks <= regret_ticks
             }
-            false => spared_ticks > taken_ticks * MARGIN_TIMES,
+            false => spared_ticks > taken_ticks * margin_times,
         };
         self.choice.is_dense = pays && !self.tried.is_in_vain();
         if !self.choice.is_dense {
@@ -308,5 +396,57 @@ mod tests {
         density.coded(0, Tried { dense: Made { bytes: 30_000, ..TRIED.dense }, ..TRIED });
         term(&mut density, 100, 1010, &DEAR);
         assert!(!density.choice().is_dense && !density.choice().tries);
+    }
+
+    /// A cheap codec of which is known what [`TRIED`] says but for the time, 200 ticks a page, with so much
+    /// resident, that would spare a MiB of the pool while 4 MiB are in the store.
+    fn cheap(resident_bytes: usize) -> DensePool {
+        let mut density = DensePool::cheap();
+        let dense = Made { coding_ticks: 32_000 + 16 * 200, ..TRIED.dense };
+        density.coded(0, Tried { dense, ..TRIED });
+        density.set_gain(resident_bytes, MIB, 4 * MIB);
+        density
+    }
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_cheap_one_is_taken_for_fewer_faults() {
+        // Where pages are 1000 bytes, a MiB of the pool has room for 338 more that are resident: with 256, more
+        // than half of the faults after ten departures are spared.
+        for (resident_bytes, is_dense) in [(MIB, true), (1000 * MIB, false)] {
+            let mut density = cheap(resident_bytes);
+            term(&mut density, 0, 0, &CHEAP);
+            assert_eq!(density.choice().is_dense, is_dense, "{resident_bytes}");
+            assert!(density.choice().tries);
+        }
+        // Another is for reads alone.
+        let mut density = known();
+        density.set_gain(MIB, MIB, 4 * MIB);
+        term(&mut density, 0, 0, &CHEAP);
+        assert!(!density.choice().is_dense);
+    }
+
+    #[test]
+    fn all_reads_speak_for_a_cheap_one_by_which_all_would_have_room() {
+        for (spilled_bytes, is_dense) in [(2 * MIB, true), (3 * MIB, false)] {
+            let mut density = cheap(1000 * MIB);
+            density.set_gain(1000 * MIB, MIB, spilled_bytes);
+            term(&mut density, 50, 1_000_000, &CHEAP);
+            assert_eq!(density.choice().is_dense, is_dense, "{spilled_bytes}");
+        }
+    }
+
+    #[test]
+    fn a_cheap_one_is_kept_while_resident_memory_would_be_much_less() {
+        for (resident_bytes, is_dense) in [(MIB, true), (1000 * MIB, false)] {
+            let mut density = cheap(MIB);
+            term(&mut density, 0, 0, &CHEAP);
+            for _ in 0..100 {
+                density.set_gain(resident_bytes, MIB, 0);
+                term(&mut density, 0, 0, &CHEAP);
+            }
+            assert_eq!(density.choice().is_dense, is_dense, "{resident_bytes}");
+        }
     }
 }

@@ -221,6 +221,9 @@ pub struct Design {
     /// What compresses pages instead where memory is short: a process's ([`DensePool`](crate::DensePool)),
     /// or a block device's blocks ([`Density`](crate::Density)).
     pub dense_codec: Option<CodecId>,
+    /// What makes pages shorter of which `codec` leaves much, where memory is short
+    /// ([`Repeats`](crate::Repeats)).
+    pub repeats_codec: Option<CodecId>,
     /// Most bytes of a compressed page; of what stays longer the page is kept as it is.
     pub compressed_bytes_max: usize,
     /// Whether pages of one repeated word take no room.
@@ -273,6 +276,7 @@ fn cervera(settings: &Settings) -> Design {
         id: DesignId::Cervera,
         codec: settings.codec(),
         dense_codec: None,
+        repeats_codec: None,
         compressed_bytes_max: SHORTER,
         same_filled: false,
         pool: PoolKind::Buffers,
@@ -294,6 +298,7 @@ fn hp(settings: &Settings, budget_bytes: usize) -> Design {
         id: DesignId::Hp,
         codec: settings.codec(),
         dense_codec: None,
+        repeats_codec: None,
         compressed_bytes_max: SHORTER,
         same_filled: false,
         pool: PoolKind::Buckets(settings.number(Key::HpBucket)),
@@ -319,6 +324,7 @@ fn castro(settings: &Settings) -> Design {
         id: DesignId::Castro,
         codec: settings.codec(),
         dense_codec: None,
+        repeats_codec: None,
         compressed_bytes_max: SHORTER,
         same_filled: false,
         pool: PoolKind::Cells(settings.number(Key::CastroCell)),
@@ -344,6 +350,7 @@ fn zswap(settings: &Settings, budget_bytes: usize) -> Design {
         id: DesignId::Zswap,
         codec: settings.codec(),
         dense_codec: None,
+        repeats_codec: None,
         compressed_bytes_max: part_of_page(settings.number(Key::ZswapMaxRatio)),
         same_filled: settings.get(Key::ZswapSameFilled) != 0,
         pool: PoolKind::SizeClasses,
@@ -368,6 +375,7 @@ fn default(settings: &Settings) -> Design {
         id: DesignId::Default,
         codec: settings.codec(),
         dense_codec: settings.codec_set().is_none().then_some(DENSE_CODEC),
+        repeats_codec: repeats_codec(settings),
         compressed_bytes_max: PAGE_BYTES * 15 / 16,
         same_filled: true,
         pool: PoolKind::SizeClasses,
@@ -384,6 +392,12 @@ fn default(settings: &Settings) -> Design {
             percent => Some(percent as usize),
         },
     }
+}
+
+/// LZ4 beside `word`, where the user has named no codec.
+fn repeats_codec(settings: &Settings) -> Option<CodecId> {
+    let is_word = settings.codec_set().is_none() && settings.codec() == CodecId::Word;
+    is_word.then_some(CodecId::Lz4)
 }
 
 /// So many percent of a page, less than all of it.

@@ -19,6 +19,7 @@ mod lists;
 mod parameters;
 mod promotion;
 mod recompression;
+mod repeats;
 mod replacement;
 mod sample;
 mod seeks;
@@ -47,6 +48,7 @@ pub use parameters::{
 };
 pub use promotion::Promotion;
 pub use recompression::{Coded, Fetched, PageKind, Recompression, StoreCodec};
+pub use repeats::Repeats;
 pub use replacement::{Replacement, ResidentsRule};
 pub use sample::{SLOTS, Sample, Sampler};
 pub use seeks::Seeks;

@@ -47,6 +47,7 @@ fn main() {
                 settings: Settings::of(id),
                 column: 0,
                 dense_column: None,
+                repeats_column: None,
                 disk,
             };
             let compressed = Compressed::new(layout, &setup).expect("memory");

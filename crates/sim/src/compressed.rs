@@ -50,6 +50,8 @@ pub struct Setup {
     pub column: usize,
     /// The same of the denser codec, if the design has one and the trace its sizes.
     pub dense_column: Option<usize>,
+    /// The same of the second codec.
+    pub repeats_column: Option<usize>,
     /// What the store is on.
     pub disk: Disk,
 }
@@ -63,8 +65,8 @@ pub struct Compressed<'a> {
     /// Where the last fault was.
     region: Range<PageNumber>,
     ahead: Ahead,
-    /// What else compresses pages.
-    dense_codec: Option<CodecId>,
+    /// What else compresses pages, and where it stands among `sizes`.
+    others: [Option<(CodecId, usize)>; 2],
     sizes: Sizes,
     /// Bytes of a page of zeros, should the codec get one.
     zeros_bytes: u16,
@@ -114,12 +116,16 @@ impl<'a> Compressed<'a> {
         let store =
             Store { blocks: blocks.clone(), clusters: Clusters::new(words).with_seal(SEAL) };
         let budget_bytes = setup.budget_bytes as usize;
-        let design = Design::new(&setup.settings, budget_bytes);
+        let mut design = Design::new(&setup.settings, budget_bytes);
+        design.dense_codec = design.dense_codec.filter(|_| setup.dense_column.is_some());
+        design.repeats_codec = design.repeats_codec.filter(|_| setup.repeats_column.is_some());
         let mut cache = Cache::new(Arena, &design, budget_bytes, Some(store))?;
-        let dense_codec = design.dense_codec.filter(|_| setup.dense_column.is_some());
-        if let Some(codec) = dense_codec {
+        if let Some(codec) = design.dense_codec {
             cache.condense(Arena, codec, coding_ns)?;
         }
+        cache.seek_repeats(coding_ns);
+        let dense_at = 1;
+        let repeats_at = dense_at + usize::from(setup.dense_column.is_some());
         let slots = vec![Sample::default(); SLOTS].leak();
         let sampler = Sampler::new(slots, setup.budget_bytes / PAGE_BYTES as u64 * 2);
         Some(Compressed {
@@ -129,10 +135,16 @@ impl<'a> Compressed<'a> {
             design,
             region: 0..0,
             ahead: Ahead::default(),
-            dense_codec,
+            others: [
+                design.dense_codec.map(|codec| (codec, dense_at)),
+                design.repeats_codec.map(|codec| (codec, repeats_at)),
+            ],
             sizes: Sizes::new(
                 layout.end(),
-                [setup.column].into_iter().chain(setup.dense_column).collect(),
+                [Some(setup.column), setup.dense_column, setup.repeats_column]
+                    .into_iter()
+                    .flatten()
+                    .collect(),
             ),
             zeros_bytes: zeros_bytes(design.codec),
             versions: vec![0; layout.end() as usize],
@@ -304,9 +316,10 @@ impl<'a> Compressed<'a> {
                 continue;
             }
             let identity = self.identity(page);
-            let dense = self.dense_codec.map(|codec| (codec, self.sizes.get(page, 1)));
+            let others =
+                self.others.map(|other| other.map(|(codec, at)| (codec, self.sizes.get(page, at))));
             let leaving = &mut self.incoming[0];
-            leaving.set(identity, self.sizes.get(page, 0), dense, self.zeros_bytes);
+            leaving.set(identity, self.sizes.get(page, 0), others, self.zeros_bytes);
             let heat = self.engine.cache.index.get(page).history().heat;
             let coding_began_ns = coding_ns();
             self.resident_pages -= 1;

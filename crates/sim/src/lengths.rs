@@ -43,8 +43,8 @@ pub(crate) struct LengthsPage {
     is_same_filled: bool,
     /// What it shrinks to.
     length: u16,
-    /// The same under the denser codec, where there is one.
-    dense: Option<(CodecId, u16)>,
+    /// The same under the denser and the second codec, where there are such.
+    others: [Option<(CodecId, u16)>; 2],
     /// Bytes of the identity that came back.
     known_bytes: usize,
 }
@@ -70,18 +70,18 @@ impl LengthsPage {
             bytes: [0; PAGE_BYTES],
             is_same_filled: true,
             length: 0,
-            dense: None,
+            others: [None; 2],
             known_bytes: 0,
         }
     }
 
-    /// Becomes a page that leaves; a page of zeros has `zeros_bytes` where a codec gets it. `dense` is its
-    /// size under the denser codec.
+    /// Becomes a page that leaves; a page of zeros has `zeros_bytes` where a codec gets it. `others` is its
+    /// size under other codecs.
     pub(crate) fn set(
         &mut self,
         identity: Identity,
         size: Size,
-        dense: Option<(CodecId, Size)>,
+        others: [Option<(CodecId, Size)>; 2],
         zeros_bytes: u16,
     ) {
         let length = |size| match size {
@@ -91,7 +91,7 @@ impl LengthsPage {
         self.bytes[..size_of::<Identity>()].copy_from_slice(&identity.0.to_le_bytes());
         self.is_same_filled = size == Size::SameFilled;
         self.length = length(size);
-        self.dense = dense.map(|(codec, size)| (codec, length(size)));
+        self.others = others.map(|other| other.map(|(codec, size)| (codec, length(size))));
     }
 
     /// Whether what came back can be `identity`, of `size`.
@@ -125,10 +125,8 @@ impl Coder for Lengths {
         _: &mut [u8],
     ) -> Option<usize> {
         spend(codec_costs(codec).compress_ns);
-        let length = match page.dense {
-            Some((dense, length)) if dense == codec => length,
-            _ => page.length,
-        };
+        let other = page.others.iter().flatten().find(|(other, _)| *other == codec);
+        let length = other.map_or(page.length, |(_, length)| *length);
         let length = usize::from(length);
         if length > output.len() {
             return None;

@@ -94,7 +94,8 @@ fn with(settings: Settings, bytes: &[u8], budget_bytes: u64) -> Outcome {
 fn on_disk(disk: Disk, mut settings: Settings, bytes: &[u8], budget_bytes: u64) -> Outcome {
     let survey = survey_of(bytes);
     settings.set(settings.design().codec_key(), CodecId::Lz4 as u64).expect("a codec");
-    let setup = Setup { budget_bytes, settings, column: 1, dense_column: None, disk };
+    let setup =
+        Setup { budget_bytes, settings, column: 1, dense_column: None, repeats_column: None, disk };
     outcome(bytes, &survey, Compressed::new(&survey.layout, &setup).expect("memory"))
 }
 

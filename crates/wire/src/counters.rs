@@ -22,6 +22,8 @@ pub struct Counters {
     pub incompressible_pages: AtomicU64,
     /// Pages of which the denser codec made bytes when they were swapped out.
     pub dense_pages: AtomicU64,
+    /// Pages of which the second codec did, as it left them much shorter.
+    pub repeats_pages: AtomicU64,
     /// Faults served by a page that had never been written.
     pub fresh_faults: AtomicU64,
     /// Faults served from RAM: the pool or the index.

@@ -1,9 +1,10 @@
-//! Compressing pages for the pool by a codec that leaves fewer bytes and takes more time.
+//! Compressing pages for the pool by codecs that leave fewer bytes and take more time: a denser one takes all of
+//! them, a second one ([`Coding::seek`]) those that it makes much shorter.
 //!
-//! It works in what pages are compressed in once more that leave for the store ([`super::recoding`]): what
+//! The denser one works in what pages are compressed in once more that leave for the store ([`super::recoding`]): what
 //! is denser already is not compressed a third time.
 //!
-//! Source: [`zpager_policy::DensePool`], which decides.
+//! Source: [`zpager_policy::DensePool`], which decides of either.
 
 use zpager_codec::{CodecId, PAGE_BYTES};
 use zpager_policy::{Choice, Made, TRY_PAGES, Trials, Tried};
@@ -24,6 +25,16 @@ pub(super) struct Condensing {
     trials: Trials,
     /// Since this was asked last.
     coded: Condensed,
+}
+
+/// The same of the second codec, which is in the cache's [`Coding`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seeking {
+    choice: Choice,
+    trials: Trials,
+    coded: Condensed,
+    /// The time, in ticks of any length.
+    ticks: fn() -> u64,
 }
 
 /// Pages that were compressed.
@@ -53,6 +64,34 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         Some(())
     }
 
+    /// Has pages be tried with the design's second codec, where [`Cache::choose_repeats`] says so. `ticks` is
+    /// the time.
+    pub fn seek_repeats(&mut self, ticks: fn() -> u64) {
+        self.seeking = self.coding.has_second().then(|| Seeking {
+            choice: Choice::default(),
+            trials: Trials::default(),
+            coded: Condensed::default(),
+            ticks,
+        });
+    }
+
+    /// Whether there is a second codec.
+    pub fn can_seek(&self) -> bool {
+        self.seeking.is_some()
+    }
+
+    /// Has pages be tried with it from now on, and both be compared with some, or not.
+    pub fn choose_repeats(&mut self, choice: Choice) {
+        let Some(seeking) = &mut self.seeking else { return };
+        seeking.choice = choice;
+        self.coding.seek(choice.is_dense);
+    }
+
+    /// What was compressed since the last call, and what a second codec made of it.
+    pub fn take_sought(&mut self) -> Condensed {
+        self.seeking.as_mut().map(|seeking| core::mem::take(&mut seeking.coded)).unwrap_or_default()
+    }
+
     /// Whether there is a denser codec for the pool.
     pub fn can_condense(&self) -> bool {
         self.condensing.is_some()
@@ -80,7 +119,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     }
 
     /// Makes bytes of a page, by the codec that is chosen; `None` when it is to be kept as it is.
-    pub(super) fn compress(&mut self, page: &C::Page) -> (CodecId, Option<&'static [u8]>) {
+    pub(super) fn compress(&mut self, page: &C::Page) -> Option<(CodecId, &'static [u8])> {
         self.compare_codecs(page);
         // SAFETY: the output and scratch spaces are this cache's alone.
         let (output, scratch) = unsafe {
@@ -92,13 +131,32 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             }
             _ => (&mut self.coding, scratch),
         };
-        let len = coding.compress::<C>(page, output, scratch);
-        (coding.codec(), len.map(|len| &output[..len]))
+        let (codec, len) = coding.compress::<C>(page, output, scratch)?;
+        Some((codec, &output[..len]))
     }
 
-    /// Counts a page of which bytes are made, and tries both codecs with it if it is time to.
+    /// Counts a page of which bytes are made, and compares codecs with it if it is time to.
     pub(super) fn compare_codecs(&mut self, page: &C::Page) {
         self.has_coded = true;
+        self.compare_second(page);
+        self.compare_dense(page);
+    }
+
+    fn compare_second(&mut self, page: &C::Page) {
+        let Some(seeking) = &mut self.seeking else { return };
+        seeking.coded.pages += 1;
+        if !seeking.trials.is_next(seeking.choice, TRY_PAGES) {
+            return;
+        }
+        // SAFETY: the output and scratch spaces are this cache's alone.
+        let (output, scratch) = unsafe {
+            (bytes_mut(&self.output, PAGE_BYTES), bytes_mut(&self.scratch, self.scratch.bytes()))
+        };
+        let tried = self.coding.compare::<C>(page, output, scratch, seeking.ticks);
+        seeking.coded.tried.add(tried.unwrap_or_default());
+    }
+
+    fn compare_dense(&mut self, page: &C::Page) {
         let (Some(condensing), Some(recoder)) = (&mut self.condensing, &mut self.recoder) else {
             return;
         };
@@ -109,13 +167,17 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         // SAFETY: the scratch space is this cache's alone.
         let scratch = unsafe { bytes_mut(&self.scratch, self.scratch.bytes()) };
         let (output, dense_scratch) = recoder.parts();
+        let both = match self.coding.is_sought() {
+            true => self.coding.compare::<C>(page, output, scratch, recoder.ticks),
+            false => None,
+        };
         let mut made = |codec, scratch: &mut [u8]| {
             let began = (recoder.ticks)();
             let len = C::compress(codec, page, output, scratch);
             let coding_ticks = (recoder.ticks)().saturating_sub(began);
             Made { bytes: len.unwrap_or(PAGE_BYTES) as u64, coding_ticks, decoding_ticks: 0 }
         };
-        let fast = made(self.coding.codec(), scratch);
+        let fast = both.map_or_else(|| made(self.coding.codec(), scratch), |both| both.dense);
         let dense = made(recoder.codec, dense_scratch);
         condensing.coded.tried.add(Tried { pages: 1, fast, dense });
     }

@@ -147,6 +147,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         left_bytes.min((free_bytes + self.writer.unfilled_bytes()).min(most_bytes) as u64)
     }
 
+    /// Pages that are in the store, or on their way there, and nowhere else.
+    pub(crate) fn away_pages(&self) -> usize {
+        self.spilled_pages().saturating_sub(self.copies)
+    }
+
     /// Pages that are in the store, or on their way there.
     pub fn spilled_pages(&self) -> usize {
         self.held.all_records()

@@ -167,8 +167,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
                 self.copies.missed(self.sampler.rate() as u32, ticks);
             }
             split.store_fault(came.distance, came.is_raw, ticks);
-            if let Some(density) = self.density.as_mut().filter(|_| !came.is_raw) {
-                density.store_fault(came.distance, split.pool_age());
+            for density in [&mut self.repeats, &mut self.density].into_iter().flatten() {
+                if !came.is_raw {
+                    density.store_fault(came.distance, split.pool_age());
+                }
             }
         }
     }
@@ -183,7 +185,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         let taken = now_ticks.wrapping_sub(self.spill_ticks).wrapping_sub(began);
         if let Size::Split(split) = &mut self.size {
             split.pool_fault(came.distance, taken);
-            if let Some(density) = &mut self.density {
+            for density in [&mut self.repeats, &mut self.density].into_iter().flatten() {
                 density.pool_fault(came.distance);
             }
         }

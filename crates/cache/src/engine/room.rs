@@ -1,11 +1,11 @@
 //! Making room: what leaves next, a resident page or a compressed one.
 
-use zpager_policy::{Change, List, Shares, Size, Step};
+use zpager_policy::{Change, DensePool, List, Sampler, Shares, Size, Split, Step};
 use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, CLUSTER_BYTES};
 
 use super::Engine;
-use crate::cache::{Cache, Cleaned, Outgoing, SpillError};
+use crate::cache::{Cache, Cleaned, Condensed, Outgoing, SpillError};
 use crate::coder::Coder;
 
 /// Pages of the pool among which one in the sample is sought.
@@ -40,7 +40,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// What to do next to make room, and instead if that gives nothing.
     pub fn steps(&mut self, shares: &Shares) -> [Step; 2] {
         if matches!(&self.size, Size::Split(split) if split.is_due(&self.sampler)) {
-            self.decide_density(shares);
+            self.decide_codecs(shares);
             self.move_border(shares);
         }
         if let Some(percent) = self.write_ahead_percent {
@@ -63,22 +63,22 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         split.move_border(shares, &self.sampler, oldest);
     }
 
-    /// Decides which codec makes bytes of pages from now on.
-    fn decide_density(&mut self, shares: &Shares) {
-        let (Some(density), Size::Split(split)) = (&mut self.density, &self.size) else { return };
-        let condensed = self.cache.take_condensed();
-        density.coded(condensed.pages, condensed.tried);
-        if shares.has_store {
-            let gain_bytes = density.gain_bytes(shares.pool_bytes.saturating_sub(shares.raw_bytes));
-            let instead_ticks = split.resident_worth_ticks(shares, gain_bytes);
-            density.decide(&split.prices(), instead_ticks, self.sampler.rate());
-        } else {
-            density.decide_alone(shares);
+    /// Decides which codecs make bytes of pages from now on. Of the second one that stays as it is while
+    /// the denser one has all pages.
+    fn decide_codecs(&mut self, shares: &Shares) {
+        let Size::Split(split) = &self.size else { return };
+        let (cache, sampler) = (&mut self.cache, &self.sampler);
+        let spilled_bytes = cache.away_pages() * cache.mean_page_bytes();
+        if let Some(repeats) = self.repeats.as_mut().filter(|_| !cache.is_dense()) {
+            decide(repeats, cache.take_sought(), shares, split, sampler, spilled_bytes);
+            cache.choose_repeats(repeats.choice());
+            set_surplus(repeats, cache, sampler);
         }
-        self.cache.choose_density(density.choice());
-        let surplus = density.surplus_pages(self.cache.ordered_pages());
-        let mut oldest = self.cache.oldest_but(surplus).take(OLDEST_MAX);
-        density.set_surplus(surplus, oldest.find_map(|page| self.sampler.distance(page)));
+        if let Some(density) = &mut self.density {
+            decide(density, cache.take_condensed(), shares, split, sampler, spilled_bytes);
+            cache.choose_density(density.choice());
+            set_surplus(density, cache, sampler);
+        }
     }
 
     fn next_step(&mut self, shares: &Shares) -> Step {
@@ -226,4 +226,36 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             split.spilled(pages, ticks);
         }
     }
+}
+
+/// Decides of a denser codec, with what it made of pages since the last time.
+fn decide(
+    density: &mut DensePool,
+    condensed: Condensed,
+    shares: &Shares,
+    split: &Split,
+    sampler: &Sampler<'_>,
+    spilled_bytes: usize,
+) {
+    density.coded(condensed.pages, condensed.tried);
+    if shares.has_store {
+        let gain_bytes = density.gain_bytes(shares.pool_bytes.saturating_sub(shares.raw_bytes));
+        let resident_bytes = density.resident_gain_bytes(gain_bytes);
+        let instead_ticks = split.resident_worth_ticks(shares, resident_bytes);
+        density.decide(&split.prices(), instead_ticks, sampler.rate());
+        density.set_gain(shares.resident_bytes, gain_bytes, spilled_bytes);
+    } else {
+        density.decide_alone(shares);
+    }
+}
+
+/// Notes which pages the pool would not have without it.
+fn set_surplus<M: SpaceSource + Copy, B: Blocks, C: Coder>(
+    density: &mut DensePool,
+    cache: &Cache<M, B, C>,
+    sampler: &Sampler<'_>,
+) {
+    let surplus = density.surplus_pages(cache.ordered_pages());
+    let mut oldest = cache.oldest_but(surplus).take(OLDEST_MAX);
+    density.set_surplus(surplus, oldest.find_map(|page| sampler.distance(page)));
 }

@@ -21,7 +21,7 @@ use zpager_cache::{
     Cache, Cleaned, Codecs, Content as Made, Entry, PageNumber, Placed, Reads, Seen, SpillError,
     State, Store,
 };
-use zpager_codec::{CodecId, PAGE_BYTES, Page, decompress, scratch_bytes};
+use zpager_codec::{CodecId, PAGE_BYTES, Page, decompress};
 use zpager_policy::{Choice, DENSE_CODEC, Design, DesignId, Settings, StoreCodec, StoreLayout};
 use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
 use zpager_store::{
@@ -257,6 +257,15 @@ pub(crate) fn condensed() -> u64 {
     CONDENSED.load(Ordering::Relaxed)
 }
 
+/// Pages of which the second codec did.
+static SOUGHT: AtomicU64 = AtomicU64::new(0);
+
+/// Pages of which the second codec made bytes, in all runs.
+#[allow(dead_code)] // Not asked by the fuzzer.
+pub(crate) fn sought() -> u64 {
+    SOUGHT.load(Ordering::Relaxed)
+}
+
 /// Pages that were taken to be decoded elsewhere.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
@@ -317,13 +326,20 @@ impl Content {
                 *byte = ((at / 3 * (at % 3 + 1) / 5) as u64 + random() % 9) as u8;
             }),
             // Pointers to near places and small numbers, as in a heap.
-            5 | 6 => page.words_mut().iter_mut().for_each(|word| {
+            5 => page.words_mut().iter_mut().for_each(|word| {
                 let drawn = random();
                 *word = match drawn % 4 {
                     0 => 0,
                     1 => drawn >> 56,
                     _ => 0x7f00_1234_0000 | ((drawn >> 40) & 0xfff8),
                 };
+            }),
+            // Text: lines that are alike, of no length of words.
+            6 => page.0.chunks_mut(61).for_each(|line| {
+                line.fill(b' ');
+                let digits = random().to_le_bytes().map(|byte| b'0' + byte % 10);
+                let texts = [&digits[..], b" GET /static/index.html HTTP/1.1 200 ", &digits[3..]];
+                line.iter_mut().zip(texts.concat()).for_each(|(byte, letter)| *byte = letter);
             }),
             _ => {
                 let words = page.words_mut();
@@ -367,6 +383,8 @@ pub(crate) enum Step {
     Unshelve,
     /// Another codec is chosen for the pool, and both are tried with some pages, or not.
     Condense(Choice),
+    /// The same of a second one for pages that it leaves much shorter.
+    Seek(Choice),
     /// All that is on its way to the store gets there.
     Flush,
     /// The running process forks; the child runs next.
@@ -395,7 +413,10 @@ impl Step {
             35..37 => Step::Write { from: at, count: few },
             37..40 => Step::SpillAhead,
             40 => Step::Unshelve,
-            41 => Step::Condense(Choice { is_dense: kind & 1 == 0, tries: kind & 2 == 0 }),
+            41 => {
+                let choice = Choice { is_dense: kind & 1 == 0, tries: kind & 2 == 0 };
+                if kind & 4 == 0 { Step::Condense(choice) } else { Step::Seek(choice) }
+            }
             42 => Step::Exit,
             _ => Step::Take { from: at, count: few as usize },
         }
@@ -506,14 +527,17 @@ impl<'m> Process<'m> {
             Placed::SameFilled => {
                 assert!(self.design.same_filled && matches!(state(self), State::SameFilled { .. }));
             }
-            Placed::Compressed(bytes) => {
+            Placed::Compressed(made_by, bytes) => {
                 let is_dense = self.cache.is_dense();
                 let codec = if is_dense { DENSE_CODEC } else { self.design.codec };
-                let is_so = |state| {
-                    matches!(state, State::Compressed { codec: by, len, .. }
-                    if (by, len) == (codec, bytes))
+                let second = self.design.repeats_codec.filter(|_| self.cache.coding().is_sought());
+                let State::Compressed { codec: by, len, .. } = state(self) else {
+                    panic!("a page of the pool is elsewhere");
                 };
-                assert!(is_so(state(self)));
+                assert!((by, len) == (made_by, bytes));
+                let is_second = Some(by) == second && by != codec && !is_dense;
+                assert!(by == codec || is_second, "{by:?} made bytes of a page");
+                SOUGHT.fetch_add(u64::from(is_second), Ordering::Relaxed);
                 CONDENSED.fetch_add(u64::from(is_dense), Ordering::Relaxed);
             }
             Placed::Incompressible => {
@@ -540,13 +564,13 @@ impl<'m> Process<'m> {
     fn swap_out_made(&mut self, number: PageNumber, page: &Page) -> Placed {
         let mut coding = self.cache.coding();
         let mut output = [0; PAGE_BYTES];
-        let space = Heap.reserve(scratch_bytes(coding.codec()).max(1)).expect("heap");
+        let space = Heap.reserve(coding.scratch_bytes().max(1)).expect("heap");
         // SAFETY: the space is as long, zeroed, page aligned and used for this alone.
         let scratch = unsafe { core::slice::from_raw_parts_mut(space.base(), space.bytes()) };
         let made = match coding.fill::<Codecs>(page) {
             Some(word) => Made::Filled(word),
             None => match coding.compress::<Codecs>(page, &mut output, scratch) {
-                Some(len) => Made::Coded(coding.codec(), &output[..len]),
+                Some((codec, len)) => Made::Coded(codec, &output[..len]),
                 None => Made::Coded(CodecId::Copy, &page.0),
             },
         };
@@ -590,7 +614,7 @@ impl<'m> Process<'m> {
         let mut coded = vec![[0; PAGE_BYTES]; count];
         let mut seen = vec![Seen::Absent; count];
         self.cache.take(first, &mut coded, &mut seen);
-        let space = Heap.reserve(scratch_bytes(self.design.codec).max(1)).expect("heap");
+        let space = Heap.reserve(self.cache.coding().scratch_bytes().max(1)).expect("heap");
         // SAFETY: the space is as long, zeroed, page aligned and used for this alone.
         let scratch = unsafe { core::slice::from_raw_parts_mut(space.base(), space.bytes()) };
         for ((number, coded), seen) in (first..).zip(&coded).zip(seen) {
@@ -865,6 +889,11 @@ impl Model<'_> {
                 let condensed = process.cache.take_condensed();
                 assert!(condensed.tried.pages <= condensed.pages);
             }
+            Step::Seek(choice) => {
+                process.cache.choose_repeats(choice);
+                let sought = process.cache.take_sought();
+                assert!(sought.tried.pages <= sought.pages);
+            }
             Step::Fork if alive < PROCESSES_MAX => {
                 let child = process.fork(self.memories);
                 self.processes.push(child);
@@ -959,6 +988,7 @@ pub(crate) fn run_on(
     let store_codec = setting.store_codec;
     cache.recompress(&memories, store_codec, usize::MAX, ticks).expect("heap");
     cache.condense(&memories, DENSE_CODEC, ticks).expect("heap");
+    cache.seek_repeats(ticks);
     cache.note_references(take_table());
     let (seal, lost_pages) = (clusters.seal(), &lost_pages);
     let (out, unwritten) = (BTreeMap::new(), BTreeMap::new());

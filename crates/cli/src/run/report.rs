@@ -102,6 +102,7 @@ struct Statistics {
     same_filled_pages: u64,
     incompressible_pages: u64,
     dense_pages: u64,
+    repeats_pages: u64,
     spilled_pages: u64,
     faults: Faults,
     dispatched_calls: u64,
@@ -180,6 +181,7 @@ impl Statistics {
             same_filled_pages: value(&counters.same_filled_pages),
             incompressible_pages: value(&counters.incompressible_pages),
             dense_pages: value(&counters.dense_pages),
+            repeats_pages: value(&counters.repeats_pages),
             spilled_pages: value(&counters.spilled_pages),
             faults: Faults {
                 fresh: value(&counters.fresh_faults),

@@ -115,9 +115,16 @@ impl<'a> Contest<'a> {
         let (_, column) = self.codec(contender)?.expect("a design has a codec");
         let settings = *contender.settings().expect("a design has settings");
         let disk = self.configuration.disk;
-        let dense_codec = Design::new(&settings, budget_bytes as usize).dense_codec;
-        let dense_column = dense_codec.and_then(|codec| column_of(&self.survey.header, codec));
-        let setup = Setup { budget_bytes, settings, column, dense_column, disk };
+        let design = Design::new(&settings, budget_bytes as usize);
+        let column_of = |codec: Option<_>| column_of(&self.survey.header, codec?);
+        let setup = Setup {
+            budget_bytes,
+            settings,
+            column,
+            dense_column: column_of(design.dense_codec),
+            repeats_column: column_of(design.repeats_codec),
+            disk,
+        };
         let memory = Compressed::new(&self.survey.layout, &setup).ok_or_else(|| {
             Failure::own("not enough memory to simulate: give a smaller --memory")
         })?;
