@@ -151,8 +151,10 @@ impl DensePool {
     /// away for, as [`Split`](crate::Split) has it.
     fn spared(&self, distance: u64) -> u64 {
         let pages = match self.choice.is_dense {
-            true => (self.resident_pages - self.gained_pages.min(self.resident_pages))
-                .max(self.resident_pages / LEFT_PART),
+            true => {
+                let left_pages = self.resident_pages.saturating_sub(self.gained_pages);
+                left_pages.max(self.resident_pages / LEFT_PART)
+            }
             false => self.resident_pages + self.gained_pages,
         };
         FAULT * self.gained_pages / (pages + distance).max(1)

@@ -275,7 +275,7 @@ pub static PARAMETERS: [Parameter; PARAMETERS_COUNT] = [
         Key::DefaultCodec,
         "default.codec",
         Kind::Codec,
-        "what compresses the pages; auto: the fastest on this processor, lz4 for text and zstd where memory is short",
+        "what compresses the pages; auto: the fastest here, lz4 and zstd where memory is short",
         "docs/codecs.md",
     ),
     auto(
