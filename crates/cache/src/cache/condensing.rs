@@ -16,23 +16,35 @@ use super::{Cache, bytes_mut};
 use crate::coder::Coder;
 use crate::coding::Coding;
 
-/// What is done, and what was.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Condensing {
-    /// The denser codec, and how the last pages did.
-    coding: Coding,
+/// What is done about a codec, and what was.
+#[derive(Debug, Clone, Copy, Default)]
+struct Trying {
     choice: Choice,
     trials: Trials,
     /// Since this was asked last.
     coded: Condensed,
 }
 
-/// The same of the second codec, which is in the cache's [`Coding`].
+impl Trying {
+    /// Counts a page of which bytes are made; whether the codec is to be tried with it.
+    fn is_next(&mut self) -> bool {
+        self.coded.pages += 1;
+        self.trials.is_next(self.choice, TRY_PAGES)
+    }
+}
+
+/// The denser codec.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Condensing {
+    /// With it, and how the last pages did.
+    coding: Coding,
+    trying: Trying,
+}
+
+/// The second codec, which is in the cache's [`Coding`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seeking {
-    choice: Choice,
-    trials: Trials,
-    coded: Condensed,
+    trying: Trying,
     /// The time, in ticks of any length.
     ticks: fn() -> u64,
 }
@@ -57,9 +69,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let is_same = self.recoder.as_ref().is_some_and(|recoder| recoder.codec == codec);
         self.condensing = is_same.then(|| Condensing {
             coding: self.coding.with_codec(codec),
-            choice: Choice::default(),
-            trials: Trials::default(),
-            coded: Condensed::default(),
+            trying: Trying::default(),
         });
         Some(())
     }
@@ -67,12 +77,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Has pages be tried with the design's second codec, where [`Cache::choose_repeats`] says so. `ticks` is
     /// the time.
     pub fn seek_repeats(&mut self, ticks: fn() -> u64) {
-        self.seeking = self.coding.has_second().then(|| Seeking {
-            choice: Choice::default(),
-            trials: Trials::default(),
-            coded: Condensed::default(),
-            ticks,
-        });
+        self.seeking =
+            self.coding.has_second().then(|| Seeking { trying: Trying::default(), ticks });
     }
 
     /// Whether there is a second codec.
@@ -83,13 +89,14 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Has pages be tried with it from now on, and both be compared with some, or not.
     pub fn choose_repeats(&mut self, choice: Choice) {
         let Some(seeking) = &mut self.seeking else { return };
-        seeking.choice = choice;
+        seeking.trying.choice = choice;
         self.coding.seek(choice.is_dense);
     }
 
     /// What was compressed since the last call, and what a second codec made of it.
     pub fn take_sought(&mut self) -> Condensed {
-        self.seeking.as_mut().map(|seeking| core::mem::take(&mut seeking.coded)).unwrap_or_default()
+        let coded = self.seeking.as_mut().map(|seeking| &mut seeking.trying.coded);
+        coded.map(core::mem::take).unwrap_or_default()
     }
 
     /// Whether there is a denser codec for the pool.
@@ -99,13 +106,13 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Whether it makes bytes of pages at present.
     pub fn is_dense(&self) -> bool {
-        self.condensing.is_some_and(|condensing| condensing.choice.is_dense)
+        self.condensing.is_some_and(|condensing| condensing.trying.choice.is_dense)
     }
 
     /// Has it make bytes of pages from now on, and both codecs be tried with some, or not.
     pub fn choose_density(&mut self, choice: Choice) {
         let Some(condensing) = &mut self.condensing else { return };
-        let before = core::mem::replace(&mut condensing.choice, choice);
+        let before = core::mem::replace(&mut condensing.trying.choice, choice);
         // The scratch is a part of a small budget.
         if before != choice && choice == Choice::default() {
             self.trim_recoder(0);
@@ -114,7 +121,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// What was compressed since the last call.
     pub fn take_condensed(&mut self) -> Condensed {
-        let coded = self.condensing.as_mut().map(|condensing| &mut condensing.coded);
+        let coded = self.condensing.as_mut().map(|condensing| &mut condensing.trying.coded);
         coded.map(core::mem::take).unwrap_or_default()
     }
 
@@ -126,7 +133,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             (bytes_mut(&self.output, PAGE_BYTES), bytes_mut(&self.scratch, self.scratch.bytes()))
         };
         let (coding, scratch) = match (&mut self.condensing, &mut self.recoder) {
-            (Some(condensing), Some(recoder)) if condensing.choice.is_dense => {
+            (Some(condensing), Some(recoder)) if condensing.trying.choice.is_dense => {
                 (&mut condensing.coding, recoder.parts().1)
             }
             _ => (&mut self.coding, scratch),
@@ -144,8 +151,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     fn compare_second(&mut self, page: &C::Page) {
         let Some(seeking) = &mut self.seeking else { return };
-        seeking.coded.pages += 1;
-        if !seeking.trials.is_next(seeking.choice, TRY_PAGES) {
+        if !seeking.trying.is_next() {
             return;
         }
         // SAFETY: the output and scratch spaces are this cache's alone.
@@ -153,15 +159,14 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             (bytes_mut(&self.output, PAGE_BYTES), bytes_mut(&self.scratch, self.scratch.bytes()))
         };
         let tried = self.coding.compare::<C>(page, output, scratch, seeking.ticks);
-        seeking.coded.tried.add(tried.unwrap_or_default());
+        seeking.trying.coded.tried.add(tried.unwrap_or_default());
     }
 
     fn compare_dense(&mut self, page: &C::Page) {
         let (Some(condensing), Some(recoder)) = (&mut self.condensing, &mut self.recoder) else {
             return;
         };
-        condensing.coded.pages += 1;
-        if !condensing.trials.is_next(condensing.choice, TRY_PAGES) {
+        if !condensing.trying.is_next() {
             return;
         }
         // SAFETY: the scratch space is this cache's alone.
@@ -179,6 +184,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         };
         let fast = both.map_or_else(|| made(self.coding.codec(), scratch), |both| both.dense);
         let dense = made(recoder.codec, dense_scratch);
-        condensing.coded.tried.add(Tried { pages: 1, fast, dense });
+        condensing.trying.coded.tried.add(Tried { pages: 1, fast, dense });
     }
 }
