@@ -10,7 +10,7 @@ from . import inputs
 
 MIB = 1 << 20
 # The designs take these.
-CODECS = "lzo,wkdm,wk4x4,word,zstd"
+CODECS = "word,lz4,lzo,wkdm,wk4x4,zstd"
 DISK = "hdd"
 # Nobody waits longer for one program.
 SECONDS_MAX = 900

@@ -98,6 +98,8 @@ pub struct StoreStats {
     pub file_bytes: u64,
     /// Pages in the file at its fullest, as bytes, over its length.
     pub capacity_gain: f64,
+    /// What a read was expected to take before there was one, in nanoseconds.
+    pub expected_read_ns: u64,
     /// Clusters that a server took.
     pub remote_writes: u64,
     /// Their bytes.

@@ -55,6 +55,21 @@ fn more_compressed_pages_than_fit_are_spilled() {
     }
 }
 
+/// By what `default` goes until something was read.
+#[test]
+fn what_a_read_takes_is_measured_before_there_is_one() {
+    for (start, store) in [
+        (Start::FirstInstruction, Store::Disk),
+        (Start::Pressure, Store::Disk),
+        (Start::FirstInstruction, Store::None),
+    ] {
+        let setup = Setup::of_mib(24).start(start).store(store);
+        let managed = compare(&field("64", "words", "4"), &setup);
+        let expected_ns = managed.stats.store.expected_read_ns;
+        assert_eq!(expected_ns > 0, store == Store::Disk, "{expected_ns} ns, {start:?}");
+    }
+}
+
 /// What is only read leaves again as it came; what was written after it was read, by whomever and
 /// however, leaves as it is then. The hazards have more ways.
 #[test]

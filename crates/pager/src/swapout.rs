@@ -232,7 +232,7 @@ impl Process {
 
     /// One step towards room; false when it gave nothing.
     fn give(&mut self) -> bool {
-        let [step, instead] = self.engine.steps(&self.shares());
+        let [step, instead] = self.steps();
         self.take(step) || instead != Step::Nothing && self.take(instead)
     }
 
@@ -249,8 +249,13 @@ impl Process {
 
     /// What makes room next.
     pub(crate) fn next_step(&mut self) -> Step {
-        let [step, _] = self.engine.steps(&self.shares());
+        let [step, _] = self.steps();
         step
+    }
+
+    fn steps(&mut self) -> [Step; 2] {
+        self.engine.expect_read(self.control.expected_read_ticks.load(Relaxed));
+        self.engine.steps(&self.shares())
     }
 
     fn shares(&self) -> Shares {

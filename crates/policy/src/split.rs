@@ -120,6 +120,8 @@ pub struct Split {
     pool_fault: Mean,
     store_read: Mean,
     page_write: Mean,
+    /// What a read from the store is expected to take before there was one; 0 where that is not known.
+    expected_read_ticks: u64,
     /// Departures after which the oldest page of the pool has not been missed.
     pool_age: Option<u64>,
     /// Resident pages, and margins, in departures.
@@ -141,6 +143,7 @@ impl Default for Split {
             pool_fault: Mean::default(),
             store_read: Mean::default(),
             page_write: Mean::default(),
+            expected_read_ticks: 0,
             pool_age: None,
             resident_pages: 0,
             resident_margin: 0,
@@ -156,6 +159,11 @@ impl Split {
     /// A border that stays where `percent` of the sum are resident, 1 to 99.
     pub fn at(percent: usize) -> Self {
         Split { part: PARTS * percent as u32 / 100, is_set: true, ..Split::default() }
+    }
+
+    /// Has a read from the store be expected to take so long until one was measured; 0 where nothing is known.
+    pub fn expect_read(&mut self, ticks: u64) {
+        self.expected_read_ticks = ticks;
     }
 
     /// Notes a fault that took `ticks` and was served from the pool; the page had been away for
@@ -276,7 +284,8 @@ impl Split {
     /// What a page in the store costs more than one in the pool.
     fn store_fault_ticks(&self) -> u64 {
         match self.store_read.0 {
-            0 => self.pool_fault.0 * STORE_FAULTS_GUESS,
+            0 if self.expected_read_ticks == 0 => self.pool_fault.0 * STORE_FAULTS_GUESS,
+            0 => self.expected_read_ticks,
             read => read + self.page_write.0,
         }
     }
@@ -403,6 +412,17 @@ mod tests {
         // Raw ones take as much of the pool: they should have stayed resident.
         assert_eq!(border_after(|_| None, 300), -STEP);
         assert_eq!(border_after(|page| from_store(page, true), 300), STEP);
+    }
+
+    #[test]
+    fn a_read_takes_what_is_expected_until_one_was_measured() {
+        let mut split = Split::default();
+        split.pool_fault(None, 100);
+        assert_eq!(split.prices().store_fault_ticks, 100 * STORE_FAULTS_GUESS);
+        split.expect_read(8_000_000);
+        assert_eq!(split.prices().store_fault_ticks, 8_000_000);
+        split.store_fault(None, false, 300);
+        assert_eq!(split.prices().store_fault_ticks, 300);
     }
 
     #[test]

@@ -128,9 +128,11 @@ impl<'a> Compressed<'a> {
         let repeats_at = dense_at + usize::from(setup.dense_column.is_some());
         let slots = vec![Sample::default(); SLOTS].leak();
         let sampler = Sampler::new(slots, setup.budget_bytes / PAGE_BYTES as u64 * 2);
+        let mut engine = Engine::new(cache, &design, sampler, setup.budget_bytes);
+        engine.expect_read(setup.disk.read_ns + setup.disk.transfer_ns(PAGE_BYTES as u64));
         Some(Compressed {
             layout,
-            engine: Engine::new(cache, &design, sampler, setup.budget_bytes),
+            engine,
             blocks,
             design,
             region: 0..0,

@@ -39,7 +39,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 22;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -299,6 +299,8 @@ pub struct Control {
     pub calls: AtomicU32,
     /// The number of the turn in which several processes are being entered, else 0.
     pub kin_turn: AtomicU32,
+    /// What a read from the store is expected to take, in ticks; 0 until that is known.
+    pub expected_read_ticks: AtomicU64,
 }
 
 /// Physical bytes held, and the highest values seen.

@@ -157,6 +157,14 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         heats
     }
 
+    /// Has a read from the store be expected to take so many ticks until one was measured; 0 where nothing is
+    /// known.
+    pub fn expect_read(&mut self, ticks: u64) {
+        if let Size::Split(split) = &mut self.size {
+            split.expect_read(ticks);
+        }
+    }
+
     /// Notes that [`Self::swap_in`] took `ticks`, with reads from the store.
     pub fn read_store(&mut self, came: &Came, ticks: u64) {
         if let Size::Split(split) = &mut self.size {

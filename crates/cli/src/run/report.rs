@@ -58,6 +58,8 @@ pub(crate) struct Ended {
     pub(crate) peak_shared_bytes: u64,
     /// The lowest and the highest that the budget was.
     pub(crate) budget_range_bytes: RangeInclusive<u64>,
+    /// What a read from the store was expected to take before there was one; 0 where that was not known.
+    pub(crate) expected_read_ns: u64,
     /// The pools when they were seen at their largest.
     pub(crate) pool: PoolSeen,
 }
@@ -139,6 +141,7 @@ struct Store {
     file_bytes: u64,
     /// What is in the file at its fullest, as pages, to what it took there.
     capacity_gain: f64,
+    expected_read_ns: u64,
     remote_written_bytes: u64,
     remote_read_bytes: u64,
     remote_writes: u64,
@@ -208,6 +211,7 @@ impl Statistics {
                     value(&usage.peak_stored_pages),
                     value(&counters.store_file_bytes),
                 ),
+                expected_read_ns: ended.expected_read_ns,
                 remote_written_bytes: sum(|counts| &counts.written_bytes),
                 remote_read_bytes: sum(|counts| &counts.read_bytes),
                 remote_writes: sum(|counts| &counts.writes),
@@ -336,6 +340,7 @@ mod tests {
             elapsed,
             peak_unmanaged_bytes: 5 << 20,
             peak_shared_bytes: 0,
+            expected_read_ns: 0,
             budget_range_bytes: asked.bytes..=asked.bytes,
             pool,
         };

@@ -93,7 +93,7 @@ pub(super) fn open(name: &Path, limit_bytes: Option<u64>) -> Result<OpenStore, F
     let limit_bytes = limit_bytes.unwrap_or(room_bytes);
     // The agents open it anew, by way of the kernel's cache where its blocks are larger than ours.
     let direct = takes_blocks(&file);
-    Ok(OpenStore { file, limit_bytes, start_bytes: MARGIN_BYTES, direct })
+    Ok(OpenStore { file, directory: None, limit_bytes, start_bytes: MARGIN_BYTES, direct })
 }
 
 /// Why a device could not be opened, and what would be right.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::Resource;
 use zpager_store::BLOCK_BYTES;
 
-use super::OpenStore;
+use super::{Block, OpenStore};
 use crate::failure::Failure;
 use crate::proc_text;
 use crate::run::report::Notices;
@@ -199,7 +199,7 @@ fn open_in(directory: &Path, limit_bytes: Option<u64>) -> Result<OpenStore, Errn
         _ => (open_unnamed(directory, OFlags::empty())?, false),
     };
     lengthen(&file, limit_bytes);
-    Ok(OpenStore { file, limit_bytes, start_bytes: 0, direct })
+    Ok(OpenStore { file, directory: Some(directory.into()), limit_bytes, start_bytes: 0, direct })
 }
 
 /// Gives the file its length, without any space: a write that lengthens it would be waited for. What
@@ -217,7 +217,7 @@ fn default_limit_bytes(directory: &Path) -> Result<u64, Errno> {
 }
 
 /// A file without a name, or one that loses its name at once where the file system has no `O_TMPFILE`.
-fn open_unnamed(directory: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn open_unnamed(directory: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::EXCL;
     match rustix::fs::openat(CWD, directory, flags | OFlags::TMPFILE, mode) {
@@ -249,8 +249,6 @@ fn takes_direct(file: &OwnedFd) -> bool {
 
 /// Writes one block, reads it back and takes it away again, which waits for the disk.
 fn writes_direct(file: &OwnedFd) -> bool {
-    #[repr(align(4096))]
-    struct Block([u8; BLOCK_BYTES]);
     let written = Block([0xa5; BLOCK_BYTES]);
     let mut read = Block([0; BLOCK_BYTES]);
     let whole = Ok(BLOCK_BYTES);

@@ -2,20 +2,21 @@
 //! are filled, with the map of all their clusters, and behind it the processes' references.
 //!
 //! Each kind of store is a module that opens one: [`mod@file`], [`device`] and [`remote`], of which a
-//! file may have a second copy.
+//! file may have a second copy. [`probe`] measures the first of them while nothing is in it.
 
 pub(crate) mod choice;
 pub(crate) mod device;
 mod file;
+pub(crate) mod probe;
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{FileType, MemfdFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
-use zpager_store::{Clusters, References, row_bytes};
+use zpager_store::{BLOCK_BYTES, Clusters, References, row_bytes};
 use zpager_wire::{MAX_PROCESSES, STORES_MAX, ServerSettings, StoreSettings};
 
 use self::choice::{ServerChoice, StoreChoice, Wanted};
@@ -29,6 +30,10 @@ use crate::size;
 
 /// What failed without a map.
 const NO_MAP: &str = "cannot make the map of the store's clusters";
+
+/// A block as direct I/O takes it.
+#[repr(align(4096))]
+struct Block([u8; BLOCK_BYTES]);
 
 /// The stores of a run.
 #[derive(Debug)]
@@ -49,6 +54,8 @@ pub(crate) struct OpenStores {
 pub(crate) struct OpenStore {
     /// The file or device.
     pub(crate) file: OwnedFd,
+    /// Where the file is.
+    directory: Option<PathBuf>,
     /// How much it may hold.
     pub(crate) limit_bytes: u64,
     /// Where it begins.

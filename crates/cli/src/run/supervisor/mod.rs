@@ -37,6 +37,7 @@ use super::remote::Helper;
 use super::report::{Ended, Notices, PoolSeen};
 use super::session::Session;
 use super::status::Exit;
+use super::stores::probe::Probe;
 use crate::failure::{Failure, OrFail};
 use crate::size;
 use crate::trace::Recording;
@@ -68,9 +69,9 @@ pub(crate) fn run(
     let program = start(session.command(&configuration.program, signals), configuration)?;
     // Only now: the program has the priority that the user gave.
     watch::come_soon();
-    let mut supervisor = Supervisor::new(session, entrance, notices);
+    let mut supervisor = Supervisor::new(session, program, entrance, notices);
     let beside = || recording.as_mut().map(|recording| recording.step());
-    let exit = calls::during(&session.control, || supervisor.stay_with(program, signals, beside));
+    let exit = calls::during(&session.control, || supervisor.stay_with(signals, beside));
     supervisor.told.tell(&session.control.events, supervisor.notices);
     Ok(Ended {
         exit,
@@ -80,6 +81,7 @@ pub(crate) fn run(
             .map_or(session.budget.bytes..=session.budget.bytes, |follow| follow.range_bytes()),
         peak_unmanaged_bytes: supervisor.watch.peak_bytes(),
         peak_shared_bytes: supervisor.shared_memory.peak_bytes(),
+        expected_read_ns: supervisor.probe.told_ns(),
         pool: supervisor.pool,
     })
 }
@@ -108,6 +110,7 @@ enum Phase {
 /// What the supervisor knows of a running tree.
 struct Supervisor<'a> {
     session: &'a Session,
+    program: pid_t,
     notices: &'a mut Notices,
     phase: Phase,
     tree: Tree,
@@ -117,15 +120,22 @@ struct Supervisor<'a> {
     shared_memory: SharedMemory,
     entries: Entries,
     shares: Shares,
+    probe: Probe,
     told: Told,
     pool: PoolSeen,
 }
 
 impl<'a> Supervisor<'a> {
-    fn new(session: &'a Session, entrance: Entrance, notices: &'a mut Notices) -> Self {
+    fn new(
+        session: &'a Session,
+        program: pid_t,
+        entrance: Entrance,
+        notices: &'a mut Notices,
+    ) -> Self {
         let from_start = session.control.settings.from_start != 0;
         Supervisor {
             session,
+            program,
             notices,
             phase: if from_start { Phase::FromStart } else { Phase::Watching },
             tree: Tree::below(std::process::id().cast_signed())
@@ -136,6 +146,7 @@ impl<'a> Supervisor<'a> {
             shared_memory: SharedMemory::beside(session.budget.bytes),
             entries: Entries::new(entrance, if from_start { Scope::Agentless } else { Scope::All }),
             shares: Shares::default(),
+            probe: Probe::Idle,
             told: Told::default(),
             pool: PoolSeen::default(),
         }
@@ -145,7 +156,6 @@ impl<'a> Supervisor<'a> {
     /// done besides, and gives the time until it is called again, if it has anything to do.
     fn stay_with(
         &mut self,
-        program: pid_t,
         signals: Signals,
         mut beside: impl FnMut() -> Option<Duration>,
     ) -> Exit {
@@ -162,10 +172,10 @@ impl<'a> Supervisor<'a> {
                     self.entries.expect_execution();
                     due = Instant::now();
                 }
-                Some(info) => signals::pass_on(&info, program),
+                Some(info) => signals::pass_on(&info, self.program),
                 None => {}
             }
-            if let Some(exit) = self.look_after(program) {
+            if let Some(exit) = self.look_after() {
                 return exit;
             }
         }
@@ -227,6 +237,7 @@ impl<'a> Supervisor<'a> {
         let has_fallen = self.follow.as_ref().is_some_and(Follow::has_fallen);
         let pause = self.shares.step(control, &control.tables(), has_fallen);
         if let Some(stores) = &self.session.stores {
+            self.probe.step(stores, self.program, &control.expected_read_ticks);
             control.processes.free_left(|process, is_lent| stores.give_back(process, is_lent));
         }
         self.pool.look(&control.usage);
@@ -235,7 +246,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Takes note of children that stopped or ended; gives the program's end.
-    fn look_after(&mut self, program: pid_t) -> Option<Exit> {
+    fn look_after(&mut self) -> Option<Exit> {
         loop {
             let mut status = 0;
             // SAFETY: `status` is written in full when a process is reported.
@@ -251,7 +262,7 @@ impl<'a> Supervisor<'a> {
                 continue;
             }
             let taken = self.entries.take(pid, status);
-            if pid == program {
+            if pid == self.program {
                 if let Some(exit) = Exit::from_wait(status) {
                     return Some(exit);
                 }
