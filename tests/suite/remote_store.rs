@@ -239,6 +239,7 @@ fn compare_with(server: &Server, design: &str, words: &[String]) -> Stats {
     let stats = stats.expect("statistics");
     let store = &stats.store;
     assert!(store.remote_writes > 0 && store.remote_reads > 0, "{store:?}");
+    assert!(store.expected_read_ns > 0, "{store:?}");
     assert_eq!((store.remote_lost_clusters, store.remote_failures), (0, 0), "{store:?}");
     assert_eq!(server.keys(), Vec::<String>::new());
     stats

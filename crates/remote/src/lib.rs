@@ -13,6 +13,7 @@ mod helper;
 mod kept;
 mod link;
 mod nodes;
+mod read_time;
 mod reader;
 mod server;
 mod slots;
@@ -20,4 +21,5 @@ mod survey;
 mod writer;
 
 pub use helper::{EXPIRY, serve};
+pub use read_time::{ReadTime, ReadsBegan};
 pub use server::{Found, Server, is_address};

@@ -12,6 +12,7 @@ use redis::{Client, Connection, ConnectionAddr, ErrorKind, IntoConnectionInfo, R
 
 use crate::advice::{advice, reason};
 use crate::nodes::NODES_MAX;
+use crate::read_time::{ReadTime, ReadsBegan};
 use crate::slots::{Address, Range, SLOT_DRAWS_MAX, ranges, slot_of};
 
 /// How an address begins.
@@ -55,12 +56,14 @@ pub(crate) enum Layout {
 }
 
 /// What a server, or the masters of a cluster, said of themselves.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Bytes that they can take together, as far as they tell.
     pub room_bytes: Option<u64>,
     /// The policy by which one of them evicts keys when its memory is full.
     pub evicts_by: Option<String>,
+    /// How long a part of a value took to come, from the one that took longest.
+    pub read: ReadTime,
 }
 
 impl Server {
@@ -109,7 +112,7 @@ impl Server {
         let mut masters: Vec<&Address> = ranges.iter().map(|range| &range.master).collect();
         masters.sort();
         masters.dedup();
-        let mut all = Found { room_bytes: Some(0), evicts_by: None };
+        let mut all = Found { room_bytes: Some(0), ..Found::default() };
         for master in masters.into_iter().take(NODES_MAX) {
             all.add(self.check_master(master, &ranges)?);
         }
@@ -199,6 +202,7 @@ impl Found {
             .zip(other.room_bytes)
             .map(|(all_bytes, its_bytes)| all_bytes.saturating_add(its_bytes));
         self.evicts_by = self.evicts_by.take().or(other.evicts_by);
+        self.read = self.read.max(other.read);
     }
 }
 
@@ -217,8 +221,8 @@ fn check_node(
     wanted: impl Fn(u16) -> bool,
 ) -> Result<Found, RedisError> {
     let found = look(connection)?;
-    try_out(connection, wanted)?;
-    Ok(found)
+    let read = try_out(connection, wanted)?;
+    Ok(Found { read, ..found })
 }
 
 /// Asks what the server has.
@@ -227,9 +231,7 @@ fn look(connection: &mut Connection) -> Result<Found, RedisError> {
     match asked {
         Ok(text) => Ok(found(&text)),
         // A user of the server may be allowed no more than to use it.
-        Err(error) if error.code() == Some("NOPERM") => {
-            Ok(Found { room_bytes: None, evicts_by: None })
-        }
+        Err(error) if error.code() == Some("NOPERM") => Ok(Found::default()),
         Err(error) => Err(error),
     }
 }
@@ -246,25 +248,33 @@ fn found(info: &str) -> Found {
     Found {
         room_bytes: whole_bytes.map(|bytes| bytes.saturating_sub(used_bytes)),
         evicts_by: policy.filter(|_| most_bytes.is_some()).map(|&policy| policy.to_owned()),
+        read: ReadTime::default(),
     }
 }
 
-/// Writes a value whose slot is `wanted`, reads a part of it and removes it.
-fn try_out(connection: &mut Connection, wanted: impl Fn(u16) -> bool) -> Result<(), RedisError> {
+/// Writes a value whose slot is `wanted`, reads a part of it and removes it; gives how long the read took.
+fn try_out(
+    connection: &mut Connection,
+    wanted: impl Fn(u16) -> bool,
+) -> Result<ReadTime, RedisError> {
     let mut keys =
         (0..SLOT_DRAWS_MAX).map(|at| format!("zpager:trial:{}:{at}", std::process::id()));
-    let Some(key) = keys.find(|key| wanted(slot_of(key))) else { return Ok(()) };
+    let Some(key) = keys.find(|key| wanted(slot_of(key))) else {
+        return Ok(ReadTime::default());
+    };
     let set = |connection: &mut Connection| {
         let mut command = redis::cmd("SET");
         command.arg(&key).arg("zpager").arg("EX").arg(TRIAL_EXPIRY_SECONDS);
         command.query::<()>(connection)
     };
     set(connection)?;
+    let began = ReadsBegan::now();
     let part: Vec<u8> = redis::cmd("GETRANGE").arg(&key).arg(1).arg(3).query(connection)?;
+    let read = began.read_time(1);
     redis::cmd("EXPIRE").arg(&key).arg(TRIAL_EXPIRY_SECONDS).query::<()>(connection)?;
     redis::cmd("UNLINK").arg(&key).query::<()>(connection)?;
     match part == b"pag" {
-        true => Ok(()),
+        true => Ok(read),
         false => Err((ErrorKind::Parse, "a value came back as another").into()),
     }
 }
@@ -317,22 +327,24 @@ mod tests {
     fn room_and_eviction_are_read() {
         let info = "# Memory\r\nused_memory:1000\r\ntotal_system_memory:9000\r\nmaxmemory:0\r\n\
                     maxmemory_policy:allkeys-lru\r\n";
-        assert_eq!(found(info), Found { room_bytes: Some(8000), evicts_by: None });
+        assert_eq!(found(info), Found { room_bytes: Some(8000), ..Found::default() });
         let limited = info.replace("maxmemory:0", "maxmemory:1500");
         let evicts_by = Some("allkeys-lru".to_owned());
-        assert_eq!(found(&limited), Found { room_bytes: Some(500), evicts_by });
+        assert_eq!(found(&limited), Found { room_bytes: Some(500), evicts_by, ..Found::default() });
         let keeps = limited.replace("allkeys-lru", "noeviction");
-        assert_eq!(found(&keeps), Found { room_bytes: Some(500), evicts_by: None });
-        assert_eq!(found(""), Found { room_bytes: None, evicts_by: None });
+        assert_eq!(found(&keeps), Found { room_bytes: Some(500), ..Found::default() });
+        assert_eq!(found(""), Found::default());
     }
     #[test]
     fn the_room_of_masters_is_added() {
+        let read = ReadTime { ticks: 300, ns: 100 };
         let found = |room_bytes, policy: Option<&str>| Found {
             room_bytes,
             evicts_by: policy.map(str::to_owned),
+            read,
         };
         let mut all = found(Some(0), None);
-        all.add(found(Some(5), None));
+        all.add(Found { read: ReadTime { ticks: 60, ns: 20 }, ..found(Some(5), None) });
         all.add(found(Some(7), Some("allkeys-lru")));
         assert_eq!(all, found(Some(12), Some("allkeys-lru")));
         all.add(found(None, None));

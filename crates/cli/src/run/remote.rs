@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use libc::pid_t;
 use rustix::process::{Pid, WaitOptions};
 use serde::{Deserialize, Serialize};
-use zpager_remote::Server;
+use zpager_remote::{ReadTime, Server};
 use zpager_store::{CLUSTER_BYTES, Place};
 use zpager_wire::{Remote, RemoteCounts, Requests};
 
@@ -54,6 +54,8 @@ pub(super) struct Orders {
 #[derive(Debug)]
 pub(crate) struct RemoteStore {
     address: String,
+    /// How long a read took before the program was started.
+    read: ReadTime,
     shared: Shared<Remote>,
 }
 
@@ -62,6 +64,7 @@ pub(crate) struct Offer {
     /// Its address.
     address: String,
     patience: Duration,
+    read: ReadTime,
     /// Bytes that it may be given.
     pub(crate) limit_bytes: u64,
 }
@@ -108,7 +111,12 @@ pub(crate) fn ask(
     }
     let offered_bytes = (room_bytes - room_bytes / 10).min(most_bytes);
     let limit_bytes = limit_bytes.unwrap_or(offered_bytes);
-    Ok(Offer { address: choice.address.clone(), patience: choice.patience, limit_bytes })
+    Ok(Offer {
+        address: choice.address.clone(),
+        patience: choice.patience,
+        read: found.read,
+        limit_bytes,
+    })
 }
 
 impl RemoteStore {
@@ -123,12 +131,17 @@ impl RemoteStore {
         let remote = Remote::new(clusters, CLUSTER_BYTES as u32, patience_ns);
         let length_bytes = remote.mapping_bytes();
         let shared = Shared::new(remote, length_bytes, "zpager-remote", "requests")?;
-        Ok(RemoteStore { address: offer.address, shared })
+        Ok(RemoteStore { address: offer.address, read: offer.read, shared })
     }
 
     /// How much it may hold, in bytes.
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.shared.limit_bytes()
+    }
+
+    /// How long a read took before the program was started.
+    pub(crate) fn read_time(&self) -> ReadTime {
+        self.read
     }
 
     /// The requests.

@@ -193,6 +193,11 @@ fn open_one(
 }
 
 impl OpenStores {
+    /// The server that is filled before all other stores, if one is.
+    fn first_server(&self) -> Option<&OpenServer> {
+        self.servers.first().filter(|server| server.place == 0)
+    }
+
     fn of(row: Vec<OpenStore>, servers: Vec<OpenServer>) -> Result<Self, Failure> {
         let servers_bytes = servers.iter().map(|server| server.remote.limit_bytes());
         let limits_bytes = row.iter().map(|store| store.limit_bytes).chain(servers_bytes);

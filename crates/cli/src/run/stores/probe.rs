@@ -3,7 +3,8 @@
 //! `default` weighs resident memory against the pool by it, and while all fits the pool nothing else tells:
 //! without it a disk that seeks for 8 ms is taken for one that answers in 0.1. A swap file is empty then. So a
 //! few blocks are read, past the page cache, of another file of the same file system: zpager's executable or the
-//! program's, else one that is written for it; of a device, from itself.
+//! program's, else one that is written for it; of a device, from itself. Of a server it is known from the read
+//! by which it was tried.
 //!
 //! Source: [`zpager_policy::Split`] for what is done with it.
 //!
@@ -17,13 +18,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use libc::pid_t;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
+use zpager_remote::{ReadTime, ReadsBegan};
 use zpager_store::BLOCK_BYTES;
-use zpager_sys::processor::ticks;
 
 use super::{Block, OpenStores, file};
 
@@ -31,18 +31,11 @@ use super::{Block, OpenStores, file};
 /// let the first ones pass. Fewer do where they take long.
 const READS_MAX: u64 = 32;
 const READS_MIN: u64 = 5;
-const ENOUGH: Duration = Duration::from_millis(50);
+const ENOUGH_NS: u64 = 50_000_000;
 /// What is smaller may lie in one track, or in the disk's own memory as a whole.
 const SOURCE_BYTES: u64 = 1 << 20;
 /// The stack of a thread that has one block on it.
 const STACK_BYTES: usize = 64 << 10;
-
-/// What a read takes; 0 where that is not known.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Measured {
-    ticks: u64,
-    ns: u64,
-}
 
 /// The measurement of one run.
 #[derive(Debug)]
@@ -50,46 +43,53 @@ pub(crate) enum Probe {
     /// Nothing was asked for.
     Idle,
     /// A thread measures.
-    Measuring(Receiver<Measured>),
-    /// It was told, so long, or cannot be had.
-    Over { ns: u64 },
+    Measuring(Receiver<ReadTime>),
+    /// It was told, or cannot be had.
+    Told(ReadTime),
 }
 
 impl Probe {
-    /// Measures the store that is filled first, if that is a disk: begins to at the first call, and writes to
-    /// `expected_read_ticks` what came of it at a later one. `program` runs.
+    /// Measures the store that is filled first: begins to at the first call, and writes to `expected_read_ticks`
+    /// what came of it as soon as that is known. `program` runs.
     pub(crate) fn step(
         &mut self,
         stores: &OpenStores,
         program: pid_t,
         expected_read_ticks: &AtomicU64,
     ) {
-        let next = match self {
-            Probe::Idle => Disk::of(stores, program).and_then(measure).map(Probe::Measuring),
+        *self = match self {
+            Probe::Idle => Probe::begin(stores, program),
             Probe::Measuring(outcome) => match outcome.try_recv() {
                 Err(TryRecvError::Empty) => return,
-                outcome => {
-                    let Measured { ticks, ns } = outcome.unwrap_or_default();
-                    expected_read_ticks.store(ticks, Relaxed);
-                    Some(Probe::Over { ns })
-                }
+                outcome => Probe::Told(outcome.unwrap_or_default()),
             },
-            Probe::Over { .. } => return,
+            Probe::Told(_) => return,
         };
-        *self = next.unwrap_or(Probe::Over { ns: 0 });
+        if let Probe::Told(told) = self {
+            expected_read_ticks.store(told.ticks, Relaxed);
+        }
     }
 
-    /// What was told, in nanoseconds; 0 where nothing was.
+    fn begin(stores: &OpenStores, program: pid_t) -> Self {
+        match stores.first_server() {
+            Some(server) => Probe::Told(server.remote.read_time()),
+            None => Disk::of(stores, program)
+                .and_then(measure)
+                .map_or(Probe::Told(ReadTime::default()), Probe::Measuring),
+        }
+    }
+
+    /// What was told so far, in nanoseconds; 0 where nothing was.
     pub(crate) fn told_ns(&self) -> u64 {
         match self {
-            Probe::Over { ns } => *ns,
+            Probe::Told(told) => told.ns,
             Probe::Idle | Probe::Measuring(_) => 0,
         }
     }
 }
 
 /// Has a thread measure it, which nobody waits for: a disk may not answer.
-fn measure(disk: Disk) -> Option<Receiver<Measured>> {
+fn measure(disk: Disk) -> Option<Receiver<ReadTime>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let reader = thread::Builder::new().stack_size(STACK_BYTES);
     let read = move || disk.source()?.measure().map(|measured| sender.send(measured));
@@ -106,10 +106,9 @@ enum Disk {
 }
 
 impl Disk {
-    /// That of the store that is filled first; `None` where that is none, or has a page cache before it.
+    /// That of the first store that is no server; `None` where it has a page cache before it.
     fn of(stores: &OpenStores, program: pid_t) -> Option<Self> {
-        let has_disk_first = stores.servers.iter().all(|server| server.place > 0);
-        let store = stores.row.first().filter(|store| has_disk_first && store.direct)?;
+        let store = stores.row.first().filter(|store| store.direct)?;
         if let Some(directory) = store.directory.clone() {
             let device = rustix::fs::fstat(&store.file).ok()?.st_dev;
             return Some(Disk::Below { directory, device, program });
@@ -163,15 +162,14 @@ impl Source {
     }
 
     /// What reading a block at random takes, on the average.
-    fn measure(&self) -> Option<Measured> {
-        let (began, began_ticks) = (Instant::now(), ticks());
+    fn measure(&self) -> Option<ReadTime> {
+        let began = ReadsBegan::now();
         let mut reads = 0;
-        while reads < READS_MAX && (reads < READS_MIN || began.elapsed() < ENOUGH) {
+        while reads < READS_MAX && (reads < READS_MIN || began.elapsed_ns() < ENOUGH_NS) {
             self.read()?;
             reads += 1;
         }
-        let (ticks, ns) = (ticks().saturating_sub(began_ticks), began.elapsed().as_nanos());
-        Some(Measured { ticks: ticks / reads, ns: ns as u64 / reads })
+        Some(began.read_time(reads))
     }
 
     fn read(&self) -> Option<()> {
@@ -204,7 +202,7 @@ mod tests {
         let program = std::process::id().cast_signed();
         let source = Disk::Below { directory, device, program }.source().expect("this executable");
         assert!(source.bytes > SOURCE_BYTES, "{source:?}");
-        let Measured { ticks, ns } = source.measure().expect("it can be read");
+        let ReadTime { ticks, ns } = source.measure().expect("it can be read");
         assert!(ticks > 0 && ns > 0);
     }
 
