@@ -11,8 +11,10 @@
 //!
 //! A [cheap](DensePool::cheap) one takes little more time. It is not only for reads, but for fewer faults: what is
 //! gained of the pool may be resident memory's. A page that becomes resident leaves the pool besides, so that grows
-//! by more than is gained: where pages of 4096 bytes are left 2048, by twice as much. All reads speak for it where
-//! there would be room for what the store has.
+//! by more than is gained: where pages of 4096 bytes are left 2048, by twice as much.
+//!
+//! All reads speak for either where there would be room for what the store has. Where there are too few to say
+//! anything the decision is put off: one may take as long as all else that happens meanwhile.
 //!
 //! Without a store nothing can be read, and what leaves resident memory stays: the denser codec is taken
 //! when little more can leave, as the budget is not held otherwise.
@@ -40,6 +42,9 @@ const GUESS_PART: u64 = 2;
 const PROMISE_PART: u64 = 4;
 /// Wants in the sample that say something.
 const WANTS_MIN: u64 = 4;
+/// While there are fewer, though some, all of what happened is kept for so many decisions: a read may take as long as
+/// all faults that the pool serves meanwhile.
+const WAIT_TERMS: u32 = 64;
 /// A page takes this part of the time to be decoded that coding it takes.
 const DECODING_PART: u64 = 2;
 /// What is spared has to be so many times what is taken, to begin; by a codec that takes little, as much.
@@ -104,6 +109,8 @@ pub struct DensePool {
     would_hold_all: bool,
     /// One page in so many is in the sample.
     rate: u64,
+    /// Decisions that were put off.
+    waited_terms: u32,
     /// Time that it has taken more than it has spared.
     lost_ticks: u64,
     /// Whether the codec takes little more time.
@@ -204,17 +211,20 @@ impl DensePool {
     /// Notes how much is resident, what is gained of the pool, or would be, and what the pages in the store take
     /// as the pool has pages now.
     pub fn set_gain(&mut self, resident_bytes: usize, gain_bytes: usize, spilled_bytes: usize) {
-        if !self.is_cheap {
-            return;
+        if self.is_cheap {
+            self.resident_pages = (resident_bytes / PAGE_BYTES) as u64;
+            self.gained_pages = (self.resident_gain_bytes(gain_bytes) / PAGE_BYTES) as u64;
         }
-        self.resident_pages = (resident_bytes / PAGE_BYTES) as u64;
-        self.gained_pages = (self.resident_gain_bytes(gain_bytes) / PAGE_BYTES) as u64;
         self.would_hold_all = self.tried.as_dense(spilled_bytes as u64) <= gain_bytes as u64;
     }
 
     /// Decides anew; one page in `rate` is in the sample, as in `instead_ticks`: what faults would cost were
     /// [`Self::resident_gain_bytes`] taken from resident memory, where that can be.
     pub fn decide(&mut self, prices: &Prices, instead_ticks: Option<u64>, rate: u64) {
+        self.rate = rate;
+        if self.has_to_wait() {
+            return;
+        }
         let Evidence { coded_pages, pool_faults, wants, resident_wants } = self.evidence;
         let is_known = self.tried.is_known();
         let wants = if wants >= WANTS_MIN { wants } else { 0 };
@@ -235,8 +245,15 @@ impl DensePool {
             let promise_ticks = pool_faults * prices.pool_fault_ticks / PROMISE_PART;
             self.choice.tries = spared_ticks > promise_ticks;
         }
-        self.rate = rate;
         self.evidence.fade();
+    }
+
+    /// Whether there is something to decide by, but not enough.
+    fn has_to_wait(&mut self) -> bool {
+        let is_little = (1..WANTS_MIN).contains(&self.evidence.wants);
+        let waits = is_little && !self.is_cheap && !self.choice.is_dense;
+        self.waited_terms = if waits { self.waited_terms + 1 } else { 0 };
+        waits && self.waited_terms < WAIT_TERMS
     }
 
     /// Decides anew where there is no store.
@@ -436,6 +453,36 @@ mod tests {
             density.set_gain(1000 * MIB, MIB, spilled_bytes);
             term(&mut density, 50, 1_000_000, &CHEAP);
             assert_eq!(density.choice().is_dense, is_dense, "{spilled_bytes}");
+        }
+    }
+
+    #[test]
+    fn all_reads_speak_for_one_by_which_all_would_have_room() {
+        for (spilled_bytes, is_dense) in [(2 * MIB, true), (3 * MIB, false)] {
+            let mut density = known();
+            density.set_gain(MIB, MIB, spilled_bytes);
+            term(&mut density, 10, 1_000_000, &DEAR);
+            assert_eq!(density.choice().is_dense, is_dense, "{spilled_bytes}");
+        }
+    }
+
+    #[test]
+    fn reads_that_are_few_and_dear_are_added_up() {
+        // A read of 10 ms for 500 pages and as many faults, of 13.4 million ticks.
+        let mut density = known();
+        let terms = (1..).find(|_| {
+            term(&mut density, 1, 1500, &Prices { store_fault_ticks: 100_000_000, ..DEAR });
+            density.choice().is_dense
+        });
+        assert_eq!(terms, Some(WANTS_MIN as u32));
+        // What is rarer than that is forgotten.
+        let mut density = known();
+        for _ in 0..8 {
+            term(&mut density, 1, 1500, &DEAR);
+            for _ in 0..WAIT_TERMS {
+                term(&mut density, 0, 0, &DEAR);
+            }
+            assert!(!density.choice().is_dense);
         }
     }
 
