@@ -121,8 +121,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// although much of it is dead; or takes it back into the pool, if the store is full. Nothing is lost where it fails.
     ///
     /// # Errors
-    /// [`SpillError::Nothing`] when there is no need or nothing to gather, and nothing was moved; else as
-    /// [`Cache::spill`].
+    /// [`SpillError::Nothing`] when there is no need or nothing to gather, and nothing was moved;
+    /// [`SpillError::Full`] when neither the store nor the pool has room; else as [`Cache::spill`].
     pub fn clean(&mut self, cleaned: &mut Cleaned) -> Result<(), SpillError> {
         if !self.should_clean() {
             return Err(SpillError::Nothing);
@@ -154,7 +154,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             }
             outcome = self.move_found(batch, cleaned);
         }
-        if outcome == Err(SpillError::Nothing) {
+        if let Err(SpillError::Nothing | SpillError::Full) = outcome {
             self.waiting.begin_pause(batch.is_none());
         } else if batch.is_none() {
             self.waiting.last_full_pause = 0;
@@ -312,7 +312,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         Ok(())
     }
 
-    /// Takes what is alive in one cluster back into the pool.
+    /// Takes what is alive in one cluster back into the pool. [`SpillError::Full`]: that has no room for it.
     fn restore(&mut self, cleaned: &mut Cleaned) -> Result<(), SpillError> {
         // SAFETY: the buffer is this cache's alone.
         let read_buffer = unsafe { bytes_mut(&self.blocks, READ_BYTES) };
@@ -358,15 +358,15 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 cleaned.pages += usize::from(self.come_back(page, pooled));
             }
         }
-        if !has_room {
-            // Of none of the others there is anything to be had either.
-            self.waiting.next = self.waiting.end;
+        if cleaned.pages > before {
+            self.has_room_again();
+            Ok(())
+        } else if has_room {
+            Err(SpillError::Nothing)
+        } else {
+            // The others wait until the pool has: to find them again costs a walk.
+            Err(SpillError::Full)
         }
-        if cleaned.pages == before {
-            return Err(SpillError::Nothing);
-        }
-        self.has_room_again();
-        Ok(())
     }
 
     /// The store is not full any more, and nobody needs to be told that it was.
