@@ -386,6 +386,19 @@ fn valgrind() {
     managed.expect_pressed();
 }
 
+/// It loads the agent once more as well, and does not know the calls that this needs.
+#[test]
+fn qemu_user() {
+    let Some(qemu) = program("qemu-x86_64", "qemu-user") else { return };
+    for options in [&[][..], &["-static"]] {
+        let field = zpager_tests::victims::build("field", options);
+        let job = Job::new(&qemu).argument(field).arguments(["1", "60", "words", "1"]);
+        for managed in check(&job, 12) {
+            assert!(managed.stats.spilled_pages > 0, "{:?}", managed.stats);
+        }
+    }
+}
+
 /// Go's runtime: its own threads, stacks, signals and collector, in a program without a loader.
 #[test]
 fn go_objects_and_goroutines() {

@@ -127,10 +127,12 @@ pub unsafe fn load(image: Image) {
     if filters > control.settings.filters {
         return control.events.note(EventKind::Sandboxed, run_pid, 0, 0);
     }
-    // An emulator that is managed has loaded this for the program that it runs in its own memory, as valgrind does:
-    // what it holds is no former program's. Who serves the calls of another process traces it.
+    // An emulator has loaded this for the program that it runs in its own memory, as valgrind does, and QEMU, to
+    // which a call is unknown that each run has. It is managed itself: what it holds is no former program's. Who
+    // serves the calls of another process traces it.
     let has_slot = slots_of(control, run_pid).next().is_some();
-    if has_slot && process::is_brk_emulated() && !process::is_traced() {
+    let is_managed = has_slot && process::is_brk_emulated() && !process::is_traced();
+    if is_managed || !Userfaultfd::is_known() {
         return;
     }
     retire_before(control);

@@ -7,6 +7,7 @@
 use crate::file::Fd;
 use crate::syscall::{Errno, checked, nr};
 
+const ENOSYS: Errno = Errno(38);
 const UFFD_USER_MODE_ONLY: usize = 1;
 const API: u64 = 0xaa;
 const FEATURE_SIGBUS: u64 = 1 << 7;
@@ -45,6 +46,14 @@ impl Userfaultfd {
         // SAFETY: the struct uffdio_api is three words.
         unsafe { this.ioctl(UFFDIO_API, api.as_mut_ptr()) }?;
         Ok(this)
+    }
+
+    /// Whether there is such a call at all.
+    pub fn is_known() -> bool {
+        const NO_FLAGS: usize = usize::MAX;
+        // SAFETY: such flags are refused, whoever asks.
+        let refused = unsafe { checked(nr::__NR_userfaultfd, [NO_FLAGS]) };
+        refused != Err(ENOSYS)
     }
 
     /// The descriptor.

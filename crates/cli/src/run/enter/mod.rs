@@ -541,9 +541,9 @@ fn value_in(auxiliary: &[u8], key: u64) -> Option<u64> {
     pairs.find(|pair| *pair as u64 == key).map(|pair| (pair >> 64) as u64)
 }
 
-/// Whether a process has an agent, of this run or another one.
+/// Whether a process has an agent, of this run or another one; not one that is only emulated in it.
 fn has_any_agent(maps: &str) -> bool {
-    mappings(maps).any(|found| is_agent_name(found.name))
+    mappings(maps).any(|found| found.is_code && is_agent_name(found.name))
 }
 
 fn is_agent_name(name: &str) -> bool {
@@ -582,13 +582,17 @@ fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
     })
 }
 
-/// Where the agent's image begins in a process.
+/// Where the agent's image begins in a process. QEMU has another one for the program that it emulates in its own
+/// memory, of which nothing can be run.
 fn base_of(maps: &str, agent_inode: u64) -> Option<u64> {
-    mappings(maps)
-        .filter(|found| found.inode == agent_inode && is_agent_name(found.name))
-        .filter(|found| found.offset == 0)
-        .map(|found| found.start)
-        .min()
+    let is_of_agent = |found: &Mapping<'_>| found.inode == agent_inode && is_agent_name(found.name);
+    let mut base = None;
+    mappings(maps).filter(is_of_agent).find_map(|found| {
+        if found.offset == 0 {
+            base = Some(found.start);
+        }
+        base.filter(|_| found.is_code)
+    })
 }
 
 /// Whether two processes share their memory, as a child of vfork(2) does with its parent; `None`

@@ -453,17 +453,24 @@ fn entering_is_permitted_here() {
 #[test]
 fn mappings_are_read() {
     let maps = "\
+4000-4010 r--p 00000000 00:01 77 /memfd:zpager-agent (deleted)
+4010-4020 r--p 00001000 00:01 77 /memfd:zpager-agent (deleted)
 55d0-55e0 r--p 00000000 fd:00 12 /usr/bin/a b
 7f00-7f10 r--p 00000000 00:01 77 /memfd:zpager-agent (deleted)
 7f10-7f20 r-xp 00001000 00:01 77 /memfd:zpager-agent (deleted)
 7e00-7e10 r--p 00000000 00:01 78 /memfd:zpager-agent (deleted)
 7fff-8000 rw-p 00000000 00:00 0 
 ";
-    assert_eq!(mappings(maps).count(), 5);
-    assert_eq!(mappings(maps).next().map(|found| found.name), Some("/usr/bin/a b"));
+    assert_eq!(mappings(maps).count(), 7);
+    assert_eq!(mappings(maps).nth(2).map(|found| found.name), Some("/usr/bin/a b"));
     assert_eq!(base_of(maps, 77), Some(0x7f00));
-    assert_eq!(base_of(maps, 12), None);
-    assert_eq!(base_of("", 77), None);
+    assert!(has_any_agent(maps));
+    for inode in [12, 78] {
+        assert_eq!(base_of(maps, inode), None);
+    }
+    let emulated = &maps[..maps.find("55d0").expect("it is there")];
+    assert_eq!(base_of(emulated, 77), None);
+    assert!(!has_any_agent(emulated));
 }
 
 #[test]
