@@ -116,6 +116,7 @@ hazards! {
     daemon "daemon" 20;
     spawning "spawning" 24;
     executions "executions" 20;
+    debugger "debugger" 20;
     signals "signals" 20;
     sigheirs "sigheirs" 20;
     sigmasks "sigmasks" 20;

@@ -108,6 +108,8 @@ pub(crate) struct Thread {
     pub(crate) executing: Option<Registers>,
     /// A child that only shares this memory has set limits of its own.
     pub(crate) keeps_limits: bool,
+    /// It is to be traced by who began it, and is not yet.
+    pub(crate) asks_to_be_traced: bool,
     holds: usize,
     /// The first is what another process is lent.
     held: [(u64, u64); HOLDS_MAX],
@@ -275,6 +277,7 @@ impl Threads {
         thread.executing = None;
         thread.watched = None;
         thread.keeps_limits = false;
+        thread.asks_to_be_traced = false;
         thread.let_go();
         Some(thread)
     }

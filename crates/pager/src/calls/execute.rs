@@ -5,7 +5,8 @@
 //! finds its run, where the program has left them out of the environment that it
 //! passes: a program started with a cleared environment is of the run as well.
 //! One that names another run's is left as it is, and one that may not open the agent does not get its
-//! name: its loader would complain, and the supervisor gives the agent to it.
+//! name: its loader would complain, and the supervisor gives the agent to it. Nor does one that is to be traced
+//! ([`super::tracees`]).
 //!
 //! What it runs may be linked statically: no agent comes into that by itself, so the
 //! supervisor is told, and looks at it as soon as it runs.
@@ -93,6 +94,7 @@ impl Process {
         self.hand_signals_over(thread, context);
         self.put_carrier_down(context);
         thread.executing = Some(context.registers);
+        thread.be_traced_in_program(&context.registers);
         let registers = &mut context.registers;
         let place = if is_at { &mut registers.r10 } else { &mut registers.rdx };
         *place = completed.unwrap_or(variables);
@@ -148,7 +150,7 @@ impl Process {
         if seen.has_other_control {
             return None;
         }
-        let is_open = self.is_open_to_next(&agent[..=bytes]);
+        let is_open = !thread.asks_to_be_traced && self.is_open_to_next(&agent[..=bytes]);
         let is_right = if is_open { seen.has_agent && seen.has_control } else { !seen.has_agent };
         if is_right {
             return None;

@@ -5,7 +5,7 @@
 //! ([`signal_calls`], [`signal_fds`]), or the process ([`process_calls`]) are made here, under
 //! the lock, so that what is known and what is true change together. What begins
 //! another program is prepared first ([`execute`]), and what waits with a mask of its own
-//! ([`waits`]). Large transfers go in pieces ([`transfer`], [`stream`], [`messages`]), others are
+//! ([`waits`]), or asks to be traced ([`tracees`]). Large transfers go in pieces ([`transfer`], [`stream`], [`messages`]), others are
 //! asked for and go on behind the program's back ([`requests`]).
 
 mod across;
@@ -27,6 +27,7 @@ mod shapes;
 mod signal_calls;
 mod signal_fds;
 mod stream;
+mod tracees;
 mod transfer;
 mod waits;
 
@@ -168,6 +169,7 @@ fn go_on(thread: &mut Thread, context: &mut Context, number: usize, stub: Option
 impl Process {
     fn call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let number = context.registers.rax as u32;
+        thread.be_traced_before(number);
         if let Some(outcome) = self.own_descriptor_call(number, context.registers.arguments()) {
             return outcome;
         }

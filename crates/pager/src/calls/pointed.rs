@@ -10,23 +10,21 @@
 //! Bad case: a pointer to more than [`UNKNOWN_BYTES`] in a kind that is not known, or in a struct that
 //! a struct points to: the call fails with `EFAULT` where that is swapped out.
 
-use zpager_sys::Errno;
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::nr;
 
 use super::Outcome;
 use super::pins::SOL_XDP;
 use super::shapes::UNKNOWN_BYTES;
+use super::tracees::PTRACE_TRACEME;
 use super::transfer::VECTOR_BYTES;
 use crate::hold::pages_of;
 use crate::process::Process;
 use crate::threads::Thread;
 
-const EPERM: Errno = Errno(1);
 /// Most words of a struct that are looked at.
 const WORDS_MAX: usize = 32;
 
-const PTRACE_TRACEME: usize = 0;
 const PTRACE_GETREGSET: usize = 0x4204;
 const PTRACE_SETREGSET: usize = 0x4205;
 
@@ -76,11 +74,8 @@ impl Process {
     /// `ptrace`: request, process, address, data.
     fn trace_call(&mut self, thread: &mut Thread, arguments: [usize; 6]) -> Outcome {
         let [request, _, at, data, ..] = arguments;
-        // It would stop at its next fault or call, for a tracer that waits for it to execute a program.
-        if request == PTRACE_TRACEME && !thread.is_of(self) {
-            return Outcome::Done(EPERM.as_result());
-        }
         match request {
+            PTRACE_TRACEME => return thread.ask_to_be_traced(),
             PTRACE_GETREGSET | PTRACE_SETREGSET => {
                 self.hold(thread, data, VECTOR_BYTES);
                 self.hold_vectors(thread, data, 1, false);
