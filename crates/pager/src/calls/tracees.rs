@@ -34,31 +34,9 @@ impl Thread {
     }
 
     /// Has it be traced, if it asked for that and `number` is not one of the calls that lead to a program.
+    #[inline]
     pub(super) fn be_traced_before(&mut self, number: u32) {
-        let leads_to_program = matches!(
-            number,
-            nr::__NR_ptrace
-                | nr::__NR_execve
-                | nr::__NR_execveat
-                | nr::__NR_rt_sigaction
-                | nr::__NR_rt_sigprocmask
-                | nr::__NR_sigaltstack
-                | nr::__NR_personality
-                | nr::__NR_setpgid
-                | nr::__NR_setsid
-                | nr::__NR_getpid
-                | nr::__NR_getppid
-                | nr::__NR_gettid
-                | nr::__NR_close
-                | nr::__NR_close_range
-                | nr::__NR_dup2
-                | nr::__NR_dup3
-                | nr::__NR_fcntl
-                | nr::__NR_prctl
-                | nr::__NR_prlimit64
-                | nr::__NR_chdir
-        );
-        if !leads_to_program {
+        if self.asks_to_be_traced && !leads_to_program(number) {
             self.be_traced();
         }
     }
@@ -80,9 +58,35 @@ impl Thread {
     }
 
     fn be_traced(&mut self) {
-        if core::mem::take(&mut self.asks_to_be_traced) {
-            // SAFETY: no memory is touched. One that cannot be traced is not.
-            let _ = unsafe { checked(nr::__NR_ptrace, [PTRACE_TRACEME]) };
-        }
+        self.asks_to_be_traced = false;
+        // SAFETY: no memory is touched. One that cannot be traced is not.
+        let _ = unsafe { checked(nr::__NR_ptrace, [PTRACE_TRACEME]) };
     }
+}
+
+/// Whether a call is one of those that a child makes before it begins a program.
+fn leads_to_program(number: u32) -> bool {
+    matches!(
+        number,
+        nr::__NR_ptrace
+            | nr::__NR_execve
+            | nr::__NR_execveat
+            | nr::__NR_rt_sigaction
+            | nr::__NR_rt_sigprocmask
+            | nr::__NR_sigaltstack
+            | nr::__NR_personality
+            | nr::__NR_setpgid
+            | nr::__NR_setsid
+            | nr::__NR_getpid
+            | nr::__NR_getppid
+            | nr::__NR_gettid
+            | nr::__NR_close
+            | nr::__NR_close_range
+            | nr::__NR_dup2
+            | nr::__NR_dup3
+            | nr::__NR_fcntl
+            | nr::__NR_prctl
+            | nr::__NR_prlimit64
+            | nr::__NR_chdir
+    )
 }
