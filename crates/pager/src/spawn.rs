@@ -370,6 +370,7 @@ impl Process {
         self.shares_actions = false;
         // Nothing is pending for a child.
         (self.parked, thread.parked) = (Parked::default(), Parked::default());
+        thread.asks_to_be_traced = false;
         self.shares_descriptors = shares_descriptors;
         if !shares_descriptors {
             // First, as there may be no other descriptor left.

@@ -3,13 +3,14 @@
 //! One that is traced stops at each of its signals, and while its memory is managed it gets some for its calls
 //! and its faults. Who traces it may wait for nothing but the program: gdb does in a vfork(2), lldb for the end
 //! of a pipe. So this is done as late as can be: right before the program is begun, when nothing in this memory
-//! is used any more, or before another call than those that lead to it, by which it may mean to stop. The program
-//! begins without the agent, as it would stop for that all the time, too.
+//! is used any more, or before a signal is sent, by which it may mean to stop itself. The program begins without
+//! the agent, as it would stop for that all the time, too. One that only wants to know whether it is traced goes
+//! on.
 //!
 //! Source: ptrace(2).
 //!
-//! Bad case: a program that is not begun although it could have been, as its format is none. It stops at its next
-//! call.
+//! Bad case: a program that is not begun although it could have been, as its format is none: it stops at its next
+//! call. Who is stopped by another's signal after it has asked is not traced yet.
 
 use zpager_sys::signal::Registers;
 use zpager_sys::syscall::{checked, nr};
@@ -33,10 +34,10 @@ impl Thread {
         Outcome::Done(0)
     }
 
-    /// Has it be traced, if it asked for that and `number` is not one of the calls that lead to a program.
+    /// Has it be traced, if it asked for that, before a call that sends a signal.
     #[inline]
     pub(super) fn be_traced_before(&mut self, number: u32) {
-        if self.asks_to_be_traced && !leads_to_program(number) {
+        if self.asks_to_be_traced && sends_signal(number) {
             self.be_traced();
         }
     }
@@ -64,29 +65,14 @@ impl Thread {
     }
 }
 
-/// Whether a call is one of those that a child makes before it begins a program.
-fn leads_to_program(number: u32) -> bool {
+fn sends_signal(number: u32) -> bool {
     matches!(
         number,
-        nr::__NR_ptrace
-            | nr::__NR_execve
-            | nr::__NR_execveat
-            | nr::__NR_rt_sigaction
-            | nr::__NR_rt_sigprocmask
-            | nr::__NR_sigaltstack
-            | nr::__NR_personality
-            | nr::__NR_setpgid
-            | nr::__NR_setsid
-            | nr::__NR_getpid
-            | nr::__NR_getppid
-            | nr::__NR_gettid
-            | nr::__NR_close
-            | nr::__NR_close_range
-            | nr::__NR_dup2
-            | nr::__NR_dup3
-            | nr::__NR_fcntl
-            | nr::__NR_prctl
-            | nr::__NR_prlimit64
-            | nr::__NR_chdir
+        nr::__NR_kill
+            | nr::__NR_tkill
+            | nr::__NR_tgkill
+            | nr::__NR_rt_sigqueueinfo
+            | nr::__NR_rt_tgsigqueueinfo
+            | nr::__NR_pidfd_send_signal
     )
 }
