@@ -121,8 +121,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// although much of it is dead; or takes it back into the pool, if the store is full. Nothing is lost where it fails.
     ///
     /// # Errors
-    /// [`SpillError::Nothing`] when there is no need or nothing to gather, and nothing was moved;
-    /// [`SpillError::Full`] when neither the store nor the pool has room; else as [`Cache::spill`].
+    /// [`SpillError::Nothing`] when there is no need or nothing to gather, and nothing was moved; else as
+    /// [`Cache::spill`].
     pub fn clean(&mut self, cleaned: &mut Cleaned) -> Result<(), SpillError> {
         if !self.should_clean() {
             return Err(SpillError::Nothing);
@@ -156,7 +156,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
         if let Err(SpillError::Nothing | SpillError::Full) = outcome {
             self.waiting.begin_pause(batch.is_none());
-        } else if batch.is_none() {
+            return Err(SpillError::Nothing);
+        }
+        if batch.is_none() {
             self.waiting.last_full_pause = 0;
         }
         outcome
