@@ -94,7 +94,7 @@ impl Process {
         self.hand_signals_over(thread, context);
         self.put_carrier_down(context);
         thread.executing = Some(context.registers);
-        thread.be_traced_in_program(&context.registers);
+        thread.be_traced_in_program(path, is_at);
         let registers = &mut context.registers;
         let place = if is_at { &mut registers.r10 } else { &mut registers.rdx };
         *place = completed.unwrap_or(variables);

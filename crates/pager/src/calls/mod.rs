@@ -5,8 +5,8 @@
 //! ([`signal_calls`], [`signal_fds`]), or the process ([`process_calls`]) are made here, under
 //! the lock, so that what is known and what is true change together. What begins
 //! another program is prepared first ([`execute`]), and what waits with a mask of its own
-//! ([`waits`]), or asks to be traced ([`tracees`]). Large transfers go in pieces ([`transfer`], [`stream`], [`messages`]), others are
-//! asked for and go on behind the program's back ([`requests`]).
+//! ([`waits`]). Who asks to be traced is later ([`tracees`]). Large transfers go in pieces ([`transfer`],
+//! [`stream`], [`messages`]), others are asked for and go on behind the program's back ([`requests`]).
 
 mod across;
 mod attach;

@@ -12,7 +12,6 @@
 //! Bad case: a program that is not begun although it could have been, as its format is none: it stops at its next
 //! call. Who is stopped by another's signal after it has asked is not traced yet.
 
-use zpager_sys::signal::Registers;
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, process};
 
@@ -21,7 +20,6 @@ use crate::threads::Thread;
 
 const EPERM: Errno = Errno(1);
 pub(super) const PTRACE_TRACEME: usize = 0;
-const AT_FDCWD: usize = -100isize as usize;
 const X_OK: usize = 1;
 
 impl Thread {
@@ -42,18 +40,15 @@ impl Thread {
         }
     }
 
-    /// Has it be traced before the program is begun that `registers` ask for, if there is one.
-    pub(super) fn be_traced_in_program(&mut self, registers: &Registers) {
-        if !self.asks_to_be_traced {
-            return;
-        }
-        let [path, ..] = registers.arguments();
+    /// Has it be traced, if it asked for that, before the program at `path` is begun, if there is one; for
+    /// `execveat`, to which the path is not all, that is not looked at.
+    pub(super) fn be_traced_in_program(&mut self, path: usize, is_at: bool) {
         let can_begin = || {
             // SAFETY: the path is the program's, and held; nothing is written.
-            let asked = unsafe { checked(nr::__NR_faccessat, [AT_FDCWD, path, X_OK]) };
+            let asked = unsafe { checked(nr::__NR_access, [path, X_OK]) };
             asked.is_ok()
         };
-        if registers.rax as u32 == nr::__NR_execveat || can_begin() {
+        if self.asks_to_be_traced && (is_at || can_begin()) {
             self.be_traced();
         }
     }
