@@ -25,9 +25,13 @@ use super::shares::is_gone;
 use super::tree::{Tree, anonymous_bytes_of};
 use crate::run::control::SharedControl;
 use crate::run::enter::{self, Entrance, Outcome};
+use crate::run::living::stat_of;
 
-/// How long a process may be on its way to managing itself.
+/// How long a process may be on its way to managing itself, but for the time in which the machine keeps it waiting.
 const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long at most, with that.
+const MAX_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bounds of the time until the next attempt, and the first time while a program is expected that has
 /// to be entered before it fills much.
@@ -57,9 +61,32 @@ impl Candidate {
         self.asleep = Some((now, pause.min(MAX_ASLEEP_RETRY)));
     }
 
+    /// Whether a loader may still be about to bring the agent.
+    fn may_be_on_its_way(&self, pid: pid_t) -> bool {
+        let waited = self.since.elapsed();
+        waited < PATIENCE || waited < MAX_PATIENCE && is_kept_waiting(pid)
+    }
+
     /// Whether it is left alone for now.
     fn is_put_off(&self, now: Instant) -> bool {
         self.asleep.is_some_and(|(since, pause)| now < since + pause)
+    }
+}
+
+/// Whether a process waits for a processor, of which it had little yet, or for a disk, from which it may be loaded.
+fn is_kept_waiting(pid: pid_t) -> bool {
+    stat_of(pid, pid).is_some_and(|stat| has_begun_slowly(&stat))
+}
+
+/// The same by its `stat` behind its name (proc_pid_stat(5), fields 3, 14 and 15, the latter in hundredths of a second).
+fn has_begun_slowly(stat: &str) -> bool {
+    let fields: Vec<&str> = stat.split_ascii_whitespace().collect();
+    let ran = |field: usize| fields.get(field)?.parse::<u64>().ok();
+    let ran_ms = ran(11).zip(ran(12)).map(|(user, system)| (user + system) * 10);
+    match fields.first() {
+        Some(&"D") => true,
+        Some(&"R") => ran_ms.is_some_and(|ms| u128::from(ms) < PATIENCE.as_millis()),
+        _ => false,
     }
 }
 
@@ -209,7 +236,7 @@ impl Entries {
                 self.candidates.entry(pid).and_modify(|found| found.put_off(Instant::now()));
                 return false;
             }
-            Outcome::NoAgent if self.candidates[&pid].since.elapsed() < PATIENCE => return false,
+            Outcome::NoAgent if self.candidates[&pid].may_be_on_its_way(pid) => return false,
             // What has ended can be nothing.
             _ if is_impossible && is_gone(pid) => {}
             Outcome::NoAgent => control.events.note(EventKind::NotManaged, pid, 0, 0),
@@ -285,6 +312,17 @@ mod tests {
         (0..40).for_each(|_| candidate.put_off(now));
         assert!(candidate.is_put_off(now + MAX_ASLEEP_RETRY / 2));
         assert!(!candidate.is_put_off(now + MAX_ASLEEP_RETRY));
+    }
+
+    #[test]
+    fn only_the_machine_keeps_a_process_waiting_that_had_little_of_it() {
+        let stat = |state: &str, user: u32, system: u32| {
+            format!("{state} 1 7 7 0 -1 4194304 90 0 0 0 {user} {system} 0 0 20 0 1 0 5 9 9")
+        };
+        assert!(has_begun_slowly(&stat("R", 20, 4)) && !has_begun_slowly(&stat("R", 20, 5)));
+        assert!(has_begun_slowly(&stat("D", 900, 0)) && !has_begun_slowly(&stat("S", 0, 0)));
+        assert!(!has_begun_slowly("R 1") && !has_begun_slowly(""));
+        assert!(!is_kept_waiting(0));
     }
 
     #[test]
