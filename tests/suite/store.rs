@@ -1,11 +1,13 @@
 //! The cold tier: what does not fit goes to disk in large writes, and a store that fails loses nothing.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use zpager_tests::job::finish;
+use zpager_tests::job::{finish, until};
 use zpager_tests::setup::MIB;
 use zpager_tests::{Ending, Job, Lift, Managed, Outcome, Setup, Start, Stats, Store, compare};
 use zpager_tests::{places, text, victims};
@@ -53,6 +55,41 @@ fn more_compressed_pages_than_fit_are_spilled() {
         assert!(paged_bytes * 100 <= store.page_bytes * 105, "{store:?}");
         assert!(store.capacity_gain >= 1.5, "{store:?}");
     }
+}
+
+/// Nobody waits for it, and 256 MiB are kept for what is written next.
+#[test]
+fn the_disk_has_back_what_is_free() {
+    const MOST_BYTES: u64 = 256 << 20;
+    let directory = places::scratch();
+    let script = "import mmap, os
+area = mmap.mmap(-1, 360 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, len(area), 1 << 20):
+    area[at:at + (1 << 20)] = os.urandom(1 << 20)
+input('filled\\n')
+area.close()
+input('freed\\n')";
+    let job = Job::new("/usr/bin/python3").arguments(["-c", script]);
+    let setup = Setup::of_mib(24).start(Start::FirstInstruction);
+    let mut command =
+        job.managed_command(&setup, directory.path(), &directory.path().join("stats"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut run = command.spawn().expect("the command");
+    let mut said = BufReader::new(run.stdout.take().expect("a pipe")).lines();
+    let mut next = run.stdin.take().expect("a pipe");
+    let bytes_on_disk = || {
+        let files = places::open_files_in(run.id(), directory.path());
+        let lengths = files.iter().map(|file| fs::metadata(file).expect("open").blocks() * 512);
+        lengths.sum::<u64>()
+    };
+    assert_eq!(said.next().expect("a line").expect("read"), "filled");
+    assert!(bytes_on_disk() > MOST_BYTES + 32 * MIB, "{}", bytes_on_disk());
+    next.write_all(b"\n").expect("it reads");
+    assert_eq!(said.next().expect("a line").expect("read"), "freed");
+    until(Duration::from_secs(30), "holes", || bytes_on_disk() <= MOST_BYTES + MIB);
+    assert!(bytes_on_disk() > MOST_BYTES / 2, "{}", bytes_on_disk());
+    next.write_all(b"\n").expect("it reads");
+    assert!(run.wait().expect("its end").success());
 }
 
 /// By what `default` goes until something was read.

@@ -19,6 +19,7 @@ mod device;
 mod disk;
 mod encoder;
 mod free_memory;
+mod holes;
 mod kept;
 mod late;
 mod moment;

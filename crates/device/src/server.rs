@@ -29,6 +29,7 @@ use crate::connections::Connections;
 use crate::control::{Command, Reply, answer_client};
 use crate::device::{Device, Setup};
 use crate::disk::DiskFile;
+use crate::holes::Holes;
 use crate::nbd::{Export, serve_client};
 use crate::sockets::{Directory, Listener, control_path};
 use crate::space::Arena;
@@ -165,11 +166,22 @@ pub fn serve(
         Listen::Ublk(number) => Way::Ublk(Box::new(Control::open()?), number),
     };
     let has_cache = matches!(behind, Behind::Disk(_));
-    let device: Served = match behind {
-        Behind::Stores { row, cipher } => Arc::new(make_device(&setup, row, cipher)?),
-        Behind::Disk(disk) => Arc::new(CleanCache::new(Arena, &setup, disk).ok_or(NO_SPACE)?),
+    let (device, holes): (Served, _) = match behind {
+        Behind::Stores { row, cipher } => {
+            let (device, holes) = make_device(&setup, row, cipher)?;
+            (Arc::new(device), holes)
+        }
+        Behind::Disk(disk) => {
+            (Arc::new(CleanCache::new(Arena, &setup, disk).ok_or(NO_SPACE)?), None)
+        }
     };
-    prepare(&device, &setup, warn)?;
+    prepare(&device, &setup, warn);
+    // What is begun from now on is what `prepare` has made of this thread.
+    let keeper = Arc::clone(&device);
+    start_beside(move || keeper.keep_ahead())?;
+    if let Some(holes) = holes {
+        start_beside(move || holes.go_on_punching())?;
+    }
     let control = directory.listen(&control)?;
     let export = Export { name: export, size_bytes: setup.size_bytes };
     let end = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| format!("eventfd: {error}"))?;
@@ -210,11 +222,13 @@ fn start_ublk(
     Ok(ublk)
 }
 
+/// The device, and who gives back what is free in its stores, if there are any.
 fn make_device(
     setup: &Setup,
     parts: Vec<StoreParts>,
     cipher: Option<Box<Cipher>>,
-) -> Result<Swap, String> {
+) -> Result<(Swap, Option<Holes>), String> {
+    let mut holes = None;
     let store = (!parts.is_empty()).then(|| {
         let row_bytes = row_bytes(parts.iter().map(|store| store.limit_bytes));
         let words = Clusters::words_for(row_bytes);
@@ -222,21 +236,23 @@ fn make_device(
         // SAFETY: the stretch is long enough, aligned and zero, and is never given back.
         let words = unsafe { std::slice::from_raw_parts(space.base().cast::<AtomicU64>(), words) };
         mem::forget(space);
+        // As long as the process lives, as the stretch.
+        let seal = cipher.map_or(Seal::Checksum, |cipher| Seal::Cipher(Box::leak(cipher)));
+        let clusters = Clusters::new(words).with_seal(seal);
+        let opened = Holes::new(clusters, &parts);
+        holes = Some(opened.map_err(|error| format!("a store's file once more: {error}"))?);
         let files = parts
             .into_iter()
             .map(|store| (store.limit_bytes, SwapFile::new(store.file, store.start_bytes)));
         let files = files.collect::<Vec<_>>();
-        // As long as the process lives, as the stretch.
-        let seal = cipher.map_or(Seal::Checksum, |cipher| Seal::Cipher(Box::leak(cipher)));
-        let clusters = Clusters::new(words).with_seal(seal);
-        Ok::<_, &str>(Store { blocks: Stores::new(clusters, files), clusters })
+        Ok::<_, String>(Store { blocks: Stores::new(clusters, files), clusters })
     });
-    let device = Device::new(Arena, setup, store.transpose()?);
-    device.ok_or_else(|| NO_SPACE.to_owned())
+    let device = Device::new(Arena, setup, store.transpose()?).ok_or(NO_SPACE)?;
+    Ok((device, holes))
 }
 
 /// Asks of the kernel what a server of a swap device needs.
-fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) -> Result<(), String> {
+fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         warn(&format!(
             "PR_SET_IO_FLUSHER: {error}: where the machine swaps to this device, its own \
@@ -265,15 +281,16 @@ fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) -> Result<(), Str
     }
     // Only root may; where the kernel kills it all the same, its clients get errors.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
-    let device = Arc::clone(device);
-    let keep_ahead = move || {
-        // Should the kernel have none for it all the same, it goes on trying, and those who can make
-        // some have to have their turns.
+}
+
+/// Has a thread do something besides, which waits for who serves: it must not keep those from it who can give the
+/// kernel memory when it asks for some in vain.
+fn start_beside(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let working = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
         let _ = schedule(libc::SCHED_OTHER, 0);
-        device.keep_ahead();
-    };
-    let keeping = thread::Builder::new().stack_size(STACK_BYTES).spawn(keep_ahead);
-    keeping.map(drop).map_err(|error| format!("a thread: {error}"))
+        work();
+    });
+    working.map(drop).map_err(|error| format!("a thread: {error}"))
 }
 
 /// Has this thread, and those that it starts, be scheduled so; whether that is permitted.

@@ -83,7 +83,7 @@ pub trait Blocks {
         Err(ENODATA)
     }
 
-    /// Says that a part holds nothing of worth any more, so that its space can be given back. An
-    /// implementation that cannot do so does nothing.
+    /// Says that a part, within a cluster or some whole ones, holds nothing of worth any more, so that its space
+    /// can be given back. An implementation that cannot do so does nothing.
     fn punch(&self, offset_bytes: u64, bytes: u64);
 }

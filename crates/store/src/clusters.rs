@@ -14,7 +14,10 @@
 //!   release: owned 0, references 0                     free
 //! ```
 //! Giving blocks back and allocating them again costs more than the write between. So free clusters
-//! keep theirs for whoever claims them next, 256 MiB at most; the holes of all others are punched.
+//! keep theirs for whoever claims them next, 256 MiB at most; the holes of all others are punched. A hole
+//! costs more than a millisecond where the file system tells the disk of it at once (ext4 with `discard` and
+//! no journal), and a large one little more than a small one, so a run has it done by somebody for whom no
+//! program waits ([`Clusters::punch_later`]), neighbours together.
 //!
 //! A second word a cluster says to which spare cluster it has moved, because its own could not be
 //! written ([`Stores`](crate::Stores)): 0, or one more than the number of that. The word of a spare
@@ -39,6 +42,11 @@ const REFERENCES: u64 = KEPT - 1;
 const STATE: u64 = OWNED | REFERENCES;
 const GENERATION_SHIFT: u32 = 32;
 const GENERATION_MAX: u64 = u64::MAX >> GENERATION_SHIFT;
+
+/// In the word that counts the clusters with kept blocks: all free ones keep theirs, for now.
+const LATER: u64 = 1 << 63;
+/// Clusters of one hole at most, which nobody can claim meanwhile.
+const HOLE_MAX: usize = 64;
 
 /// Words before the clusters'.
 pub(crate) const HEAD_WORDS: usize = 3;
@@ -93,6 +101,60 @@ impl<'a> Clusters<'a> {
     /// anything is claimed.
     pub fn keep_none(&self) {
         self.kept.store(Self::KEPT_MAX as u64, Ordering::Relaxed);
+    }
+
+    /// Has every free cluster keep its blocks until [`Clusters::punch_free`]. Called before anything is claimed.
+    pub fn punch_later(&self) {
+        self.kept.store(LATER, Ordering::Relaxed);
+    }
+
+    /// Gives the blocks of those free clusters back to `blocks` that are more than may keep them, the highest
+    /// first, one hole after the other while `goes_on`; whether some are left.
+    pub fn punch_free(&self, blocks: &impl Blocks, mut goes_on: impl FnMut() -> bool) -> bool {
+        let mut end = self.words.len();
+        loop {
+            let excess = self.excess();
+            if excess == 0 {
+                return false;
+            }
+            if !goes_on() {
+                return true;
+            }
+            let Some(last) = (0..end).rev().find(|&at| self.try_take_kept(at)) else {
+                return false;
+            };
+            let lowest = last.saturating_sub(excess.min(HOLE_MAX) - 1);
+            let before = (lowest..last).rev().take_while(|&at| self.try_take_kept(at)).count();
+            end = last - before;
+            let clusters = before + 1;
+            blocks.punch((end * CLUSTER_BYTES) as u64, (clusters * CLUSTER_BYTES) as u64);
+            (end..end + clusters).for_each(|at| self.release(at as u32));
+        }
+    }
+
+    /// How many free clusters keep blocks that are not to.
+    fn excess(&self) -> usize {
+        let kept = self.kept.load(Ordering::Relaxed);
+        if kept & LATER == 0 {
+            0
+        } else {
+            ((kept & !LATER) as usize).saturating_sub(Self::KEPT_MAX)
+        }
+    }
+
+    /// Takes a free cluster that has kept its blocks, to give them back.
+    fn try_take_kept(&self, cluster: usize) -> bool {
+        let word = &self.words[cluster];
+        let free = word.load(Ordering::Relaxed);
+        if free & STATE != 0 || free & KEPT == 0 {
+            return false;
+        }
+        let taken = (free & !KEPT) | OWNED;
+        let take = word.compare_exchange(free, taken, Ordering::Acquire, Ordering::Relaxed);
+        if take.is_ok() {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+        }
+        take.is_ok()
     }
 
     /// Takes a free cluster, a low one so that the file stays short. `None`: all are in use, or have
@@ -207,7 +269,7 @@ impl<'a> Clusters<'a> {
             // And with that the one before it, if there was one: as many as stores failed.
             self.drop_reference(spare as u32, blocks);
             blocks.punch(u64::from(cluster) * CLUSTER_BYTES as u64, CLUSTER_BYTES as u64);
-        } else if self.kept.fetch_add(1, Ordering::Relaxed) < Self::KEPT_MAX as u64 {
+        } else if is_kept(self.kept.fetch_add(1, Ordering::Relaxed)) {
             self.word(cluster).fetch_or(KEPT, Ordering::Relaxed);
         } else {
             self.kept.fetch_sub(1, Ordering::Relaxed);
@@ -242,4 +304,9 @@ impl<'a> Clusters<'a> {
     fn word(&self, cluster: u32) -> &AtomicU64 {
         &self.words[cluster as usize]
     }
+}
+
+/// Whether one more free cluster keeps its blocks where this was counted.
+fn is_kept(kept: u64) -> bool {
+    kept & LATER != 0 || kept < Clusters::KEPT_MAX as u64
 }

@@ -230,8 +230,21 @@ impl<B: Blocks> Blocks for Stores<'_, B> {
     }
 
     fn punch(&self, offset_bytes: u64, bytes: u64) {
-        if let Some((_, part, at)) = self.locate(offset_bytes) {
-            part.blocks.punch(at, bytes);
+        if bytes <= CLUSTER_BYTES as u64 {
+            if let Some((_, part, at)) = self.locate(offset_bytes) {
+                part.blocks.punch(at, bytes);
+            }
+            return;
+        }
+        // Free ones, which lie where they belong.
+        let first = (offset_bytes / CLUSTER_BYTES as u64) as u32;
+        let end = first + (bytes / CLUSTER_BYTES as u64) as u32;
+        for part in self.row.iter().flatten() {
+            let (first, end) = (first.max(part.clusters.start), end.min(part.clusters.end));
+            if first < end {
+                let bytes = u64::from(end - first) * CLUSTER_BYTES as u64;
+                part.blocks.punch(part.offset_bytes(first), bytes);
+            }
         }
     }
 }

@@ -716,6 +716,126 @@ fn most_free_clusters_give_their_blocks_back() {
     }
 }
 
+/// Blocks that note each hole.
+#[derive(Debug, Default)]
+struct Holes(std::sync::Mutex<Vec<(u64, u64)>>);
+
+impl Holes {
+    /// Where they are and how long, in clusters, and none from now on.
+    fn take(&self) -> Vec<(u64, u64)> {
+        let clusters = |bytes: u64| bytes / CLUSTER_BYTES as u64;
+        let holes = std::mem::take(&mut *self.0.lock().unwrap());
+        holes.iter().map(|&(at, bytes)| (clusters(at), clusters(bytes))).collect()
+    }
+}
+
+impl Blocks for &Holes {
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {
+        Err(Errno(5))
+    }
+    fn punch(&self, offset_bytes: u64, bytes: u64) {
+        self.0.lock().unwrap().push((offset_bytes, bytes));
+    }
+}
+
+/// Claims and drops all clusters but one in `every`, which stays in use.
+fn use_once(clusters: Clusters<'_>, every: u32, blocks: &impl Blocks) {
+    let claimed: Vec<_> = std::iter::from_fn(|| clusters.claim()).collect();
+    claimed.iter().for_each(|&cluster| clusters.publish(cluster, 1));
+    for cluster in claimed.into_iter().filter(|cluster| cluster % every != 0) {
+        clusters.drop_reference(cluster, blocks);
+    }
+}
+
+#[test]
+fn holes_that_are_punched_later_are_of_neighbours_and_the_highest() {
+    const KEPT: usize = Clusters::KEPT_MAX;
+    let (words, holes) = (words(2 * KEPT + 7), Holes::default());
+    let clusters = Clusters::new(&words);
+    clusters.punch_later();
+    use_once(clusters, u32::MAX, &&holes);
+    assert_eq!(holes.take(), [], "while a program waits");
+    assert!(clusters.punch_free(&&holes, || false), "some are left");
+    assert!(!clusters.punch_free(&&holes, || true));
+    let kept = KEPT as u64 + 1; // The first is in use.
+    let holes_found = holes.take();
+    assert_eq!(holes_found.iter().map(|(_, length)| length).sum::<u64>(), KEPT as u64 + 6);
+    assert_eq!(holes_found.last().map(|&(at, _)| at), Some(kept));
+    assert_eq!(holes_found.len(), (KEPT + 6).div_ceil(64), "{holes_found:?}");
+    assert_eq!(clusters.used_clusters(), 1);
+    // Those that kept their blocks come first and do not count any more.
+    assert_eq!(clusters.claim(), Some(1));
+    clusters.release(1);
+    use_once(clusters, 2, &&holes);
+    assert!(!clusters.punch_free(&&holes, || true));
+    let highest = 2 * KEPT as u64 + 5;
+    assert_eq!(holes.take(), [(highest, 1), (highest - 2, 1), (highest - 4, 1)]);
+}
+
+#[test]
+fn holes_end_where_a_cluster_is_in_use_or_another_store_begins() {
+    const KEPT: u32 = Clusters::KEPT_MAX as u32;
+    let (words, holes) = (words(KEPT as usize + 21), [Holes::default(), Holes::default()]);
+    let clusters = Clusters::new(&words);
+    clusters.punch_later();
+    let bytes = |clusters: u32| u64::from(clusters) * CLUSTER_BYTES as u64;
+    let limits_bytes = [bytes(KEPT + 11), bytes(10)];
+    let stores = Stores::new(clusters, limits_bytes.into_iter().zip(&holes));
+    let claimed: Vec<_> = std::iter::from_fn(|| clusters.claim()).collect();
+    claimed.iter().for_each(|&cluster| clusters.publish(cluster, 1));
+    for cluster in claimed.into_iter().filter(|&cluster| cluster != KEPT + 15) {
+        clusters.drop_reference(cluster, &stores);
+    }
+    assert!(!clusters.punch_free(&stores, || true));
+    let kept = u64::from(KEPT);
+    assert_eq!(holes[1].take(), [(5, 5), (0, 4)]);
+    assert_eq!(holes[0].take(), [(kept, 11)]);
+}
+
+/// Nobody's cluster is punched while it is claimed.
+#[test]
+fn holes_are_punched_beside_those_who_claim() {
+    const CLUSTERS: usize = Clusters::KEPT_MAX + 64;
+    let (words, memory) = (words(CLUSTERS), Memory::default());
+    let done = std::sync::atomic::AtomicBool::new(false);
+    Clusters::new(&words).punch_later();
+    std::thread::scope(|scope| {
+        let (words, memory, done) = (&words, &memory, &done);
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                Clusters::new(words).punch_free(memory, || true);
+            }
+        });
+        let writers = (0..2).map(|_| {
+            scope.spawn(move || {
+                let (clusters, mut buffer) = (Clusters::new(words), Buffer::new(CLUSTER_BYTES));
+                for round in 0..8u64 {
+                    let mut places = vec![];
+                    while let Some(mut batch) = Writer::begin(clusters, buffer.get()) {
+                        places.push(batch.push(&content(round, 4000)).unwrap());
+                        batch.finish(memory).unwrap();
+                    }
+                    for place in places {
+                        let mut block = Buffer::new(2 * BLOCK_BYTES);
+                        memory.read_at(place.offset_bytes() / 4096 * 4096, block.get()).unwrap();
+                        assert!(block.get().iter().any(|byte| *byte != 0), "punched while in use");
+                        clusters.drop_reference(place.cluster(), memory);
+                    }
+                }
+            })
+        });
+        writers.collect::<Vec<_>>().into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+    let clusters = Clusters::new(&words);
+    clusters.punch_free(&memory, || true);
+    assert_eq!(clusters.used_clusters(), 0);
+    assert!(memory.held_blocks() <= Clusters::KEPT_MAX);
+}
+
 #[test]
 fn where_none_keeps_its_blocks_all_are_given_back() {
     let (words, memory, mut buffer) = (words(4), Memory::default(), Buffer::new(CLUSTER_BYTES));

@@ -1,9 +1,10 @@
 //! Giving back what processes of a run held of the store that ended without doing so, or became
-//! other programs.
+//! other programs, and the disk's blocks of what is free in it.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::{Duration, Instant};
 
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -11,44 +12,54 @@ use zpager_store::{Blocks, CLUSTER_BYTES, Clusters, Errno, References, Stores};
 
 use super::stores::{OpenServer, OpenStore, OpenStores};
 
+/// How long the supervisor gives space back before it looks after other things.
+const PUNCHING_MAX: Duration = Duration::from_millis(5);
+
 impl OpenStores {
     /// Gives back what the process in slot `process` has noted; only forgets it where another
     /// process may use it still.
     pub(crate) fn give_back(&self, process: usize, is_lent: bool) {
-        let words = Clusters::words_for(self.limit_bytes);
         let (offset, bytes) = References::place(self.limit_bytes, process);
-        let clusters = Mapped::new(&self.clusters, 0, words * size_of::<AtomicU64>());
-        let (Ok(clusters), Ok(table)) = (clusters, Mapped::new(&self.clusters, offset, bytes))
-        else {
+        let (Ok(clusters), Ok(table)) = (
+            map_clusters(&self.clusters, self.limit_bytes),
+            Mapped::new(&self.clusters, offset, bytes),
+        ) else {
             // The space is lost to the run.
             return;
         };
         // SAFETY: the file was made to hold so many words, and the agents only ever use them as
         // atomics.
-        let (clusters, table) = unsafe {
-            (
-                std::slice::from_raw_parts(clusters.start.as_ptr().cast::<AtomicU64>(), words),
-                std::slice::from_raw_parts(
-                    table.start.as_ptr().cast::<AtomicU32>(),
-                    bytes / size_of::<AtomicU32>(),
-                ),
-            )
-        };
+        let table = unsafe { table.words::<AtomicU32>() };
         let references = References::new(table);
         match is_lent {
             true => references.forget(),
             false => {
-                let clusters = Clusters::new(clusters);
-                let files = self.row.iter();
-                let mut row: Vec<_> =
-                    files.map(|store| (store.limit_bytes, OneOfRow::File(Holes(store)))).collect();
-                for server in &self.servers {
-                    let limit_bytes = server.remote.limit_bytes();
-                    row.insert(server.place, (limit_bytes, OneOfRow::Server(Worthless(server))));
-                }
-                references.give_back(clusters, &Stores::new(clusters, row));
+                // SAFETY: as above.
+                let clusters = Clusters::new(unsafe { clusters.words() });
+                references.give_back(clusters, &self.holes(clusters));
             }
         }
+    }
+
+    /// Has the disk have back what is free and was written before, for a little while; whether more is left.
+    pub(crate) fn punch_free(&self) -> bool {
+        let Ok(clusters) = map_clusters(&self.clusters, self.limit_bytes) else { return false };
+        // SAFETY: as in [`OpenStores::give_back`].
+        let clusters = Clusters::new(unsafe { clusters.words() });
+        let began = Instant::now();
+        clusters.punch_free(&self.holes(clusters), || began.elapsed() < PUNCHING_MAX)
+    }
+
+    /// The stores, as one who only gives space back uses them.
+    fn holes<'a>(&'a self, clusters: Clusters<'a>) -> Stores<'a, OneOfRow<'a>> {
+        let files = self.row.iter();
+        let mut row: Vec<_> =
+            files.map(|store| (store.limit_bytes, OneOfRow::File(Holes(store)))).collect();
+        for server in &self.servers {
+            let limit_bytes = server.remote.limit_bytes();
+            row.insert(server.place, (limit_bytes, OneOfRow::Server(Worthless(server))));
+        }
+        Stores::new(clusters, row)
     }
 }
 
@@ -109,14 +120,26 @@ impl Blocks for OneOfRow<'_> {
     }
 }
 
-/// The clusters of a new map are never kept once they are free.
-pub(super) fn keep_none(clusters: &OwnedFd, limit_bytes: u64) -> rustix::io::Result<()> {
-    let words = Clusters::words_for(limit_bytes);
-    let mapped = Mapped::new(clusters, 0, words * size_of::<AtomicU64>())?;
+/// Says in a new map what becomes of the blocks of clusters that are free: a server's are given back at once, as
+/// they are paid for, those of disks later, by [`OpenStores::punch_free`].
+pub(super) fn begin(
+    clusters: &OwnedFd,
+    limit_bytes: u64,
+    has_servers: bool,
+) -> rustix::io::Result<()> {
+    let mapped = map_clusters(clusters, limit_bytes)?;
     // SAFETY: the file was made to hold so many words.
-    let words = unsafe { std::slice::from_raw_parts(mapped.start.as_ptr().cast(), words) };
-    Clusters::new(words).keep_none();
+    let clusters = Clusters::new(unsafe { mapped.words() });
+    match has_servers {
+        true => clusters.keep_none(),
+        false => clusters.punch_later(),
+    }
     Ok(())
+}
+
+/// The words of the clusters ([`Clusters::new`]).
+fn map_clusters(file: &OwnedFd, limit_bytes: u64) -> rustix::io::Result<Mapped> {
+    Mapped::new(file, 0, Clusters::words_for(limit_bytes) * size_of::<AtomicU64>())
 }
 
 /// A part of a file, mapped and shared.
@@ -135,6 +158,17 @@ impl Mapped {
         }?;
         let start = NonNull::new(start.cast()).expect("mmap gives no null");
         Ok(Mapped { start, bytes })
+    }
+
+    /// What is mapped, as words.
+    ///
+    /// # Safety
+    /// The file is as long, and everybody uses it as such atomic words.
+    unsafe fn words<T>(&self) -> &[T] {
+        // SAFETY: mapped, and aligned to a page; the rest is the caller's promise.
+        unsafe {
+            std::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes / size_of::<T>())
+        }
     }
 }
 
@@ -158,24 +192,17 @@ mod tests {
         let choice = StoreChoice::Named(vec![Wanted::plain(std::env::temp_dir())]);
         let store = crate::run::stores::open(&choice, Some(limit_bytes), &mut Notices::new(true));
         let store = store.expect("a store").expect("a store");
-        let map = |offset, bytes| Mapped::new(&store.clusters, offset, bytes).expect("mapped");
-        let words = map(0, Clusters::words_for(limit_bytes) * size_of::<AtomicU64>());
-        // SAFETY: within the mapping.
-        let clusters = Clusters::new(unsafe {
-            std::slice::from_raw_parts(
-                words.start.as_ptr().cast(),
-                Clusters::words_for(limit_bytes),
-            )
-        });
+        let words = map_clusters(&store.clusters, limit_bytes).expect("mapped");
+        // SAFETY: the file was made to hold so many words.
+        let clusters = Clusters::new(unsafe { words.words() });
         let [first, second] = [0, 1].map(|_| clusters.claim().expect("a free cluster"));
         clusters.publish(first, 3);
         clusters.publish(second, 5);
         for (process, is_lent) in [(1023, false), (4, true)] {
             let (offset, bytes) = References::place(limit_bytes, process);
-            let table = map(offset, bytes);
-            // SAFETY: within the mapping.
-            let table: &[AtomicU32] =
-                unsafe { std::slice::from_raw_parts(table.start.as_ptr().cast(), bytes / 4) };
+            let table = Mapped::new(&store.clusters, offset, bytes).expect("mapped");
+            // SAFETY: as above.
+            let table = unsafe { table.words::<AtomicU32>() };
             let references = References::new(table);
             references.note(second, 2);
             references.note(first, 3);

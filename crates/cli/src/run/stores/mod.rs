@@ -206,9 +206,7 @@ impl OpenStores {
         let clusters = clusters.or_fail(NO_MAP)?;
         let bytes = map_bytes(limit_bytes);
         file_limit::beyond(NO_MAP, || rustix::fs::ftruncate(&clusters, bytes))?;
-        if !servers.is_empty() {
-            references::keep_none(&clusters, limit_bytes).or_fail(NO_MAP)?;
-        }
+        references::begin(&clusters, limit_bytes, !servers.is_empty()).or_fail(NO_MAP)?;
         Ok(OpenStores { row, servers, clusters, limit_bytes })
     }
 

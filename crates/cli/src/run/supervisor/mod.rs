@@ -50,6 +50,9 @@ use shares::{Shares, is_full};
 use signals::Signals;
 use watch::{Look, Watch};
 
+/// Before more space is given back to disks, where it is much.
+const PUNCHING_PAUSE: Duration = Duration::from_millis(20);
+
 /// Starts the program and stays with it until it ends, and records it if it is to be recorded.
 ///
 /// # Errors
@@ -235,10 +238,13 @@ impl<'a> Supervisor<'a> {
             .filter(|(_, asked)| !self.entries.is_awaited(asked.pid))
             .for_each(|(question, _)| question.answer());
         let has_fallen = self.follow.as_ref().is_some_and(Follow::has_fallen);
-        let pause = self.shares.step(control, &control.tables(), has_fallen);
+        let mut pause = self.shares.step(control, &control.tables(), has_fallen);
         if let Some(stores) = &self.session.stores {
             self.probe.step(stores, self.program, &control.expected_read_ticks);
             control.processes.free_left(|process, is_lent| stores.give_back(process, is_lent));
+            if stores.punch_free() {
+                pause = pause.min(PUNCHING_PAUSE);
+            }
         }
         self.pool.look(&control.usage);
         self.told.tell(&control.events, self.notices);
