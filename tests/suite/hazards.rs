@@ -98,6 +98,7 @@ hazards! {
     flights "flights" 20;
     readers "readers" 20 in Disk;
     departures "departures" 24 in Disk;
+    beginners "beginners" 20;
     clean "clean" 16 in Disk;
     clones "clones" 20;
     kills "kills" 20;

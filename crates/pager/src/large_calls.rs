@@ -92,6 +92,12 @@ pub extern "C" fn before(fills: Fills, arguments: &[usize; 6]) {
     FILLED.note(start, bytes as u64, now);
 }
 
+/// The program is to be managed before it does anything, and cannot be from inside: waits until it is.
+pub(crate) fn wait_until_entered(control: &Control) {
+    let (pid, thread) = (identity::run_pid(), control_block());
+    ask(control, &Filling { pid, thread, fd: -1, start: 0, bytes: 0 });
+}
+
 /// Waits until the supervisor lets the call go on.
 fn ask(control: &Control, filling: &Filling) {
     for _ in 0..TURNS_MAX {

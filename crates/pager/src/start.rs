@@ -106,7 +106,7 @@ pub(crate) fn control_path() -> [u8; PATH_BYTES] {
     unsafe { ptr::read(&raw const CONTROL_PATH) }
 }
 
-/// Called once, when the agent has been loaded into a program. Without a
+/// Called once, when the agent has been loaded into a program, by its first thread. Without a
 /// supervisor it does nothing.
 ///
 /// # Safety
@@ -136,31 +136,30 @@ pub unsafe fn load(image: Image) {
         return;
     }
     retire_before(control);
-    if control.settings.from_start != 0 || control.pressure.load(Relaxed) != 0 {
-        if process::is_brk_emulated() {
-            return control.events.note(EventKind::Emulated, run_pid, 0, 0);
-        }
-        let pointer = thread_pointer();
-        let mask = signal::set_mask(!0);
-        let sequences = sequences_guess(pointer as u64).map(|word| word as usize);
-        let first = Found {
-            tid: process::tid(),
-            stack_pointer: 0,
-            thread_pointer: pointer,
-            mask,
-            sequences,
-        };
-        let mut beginning = Beginning { first, outcome: Err(EINVAL) };
-        // SAFETY: the caller's promise; all signals are blocked.
-        unsafe { call_on_entry_stack((&raw mut beginning) as usize, manage_from_start) };
-        let outcome = beginning.outcome;
-        if let Err(error) = outcome {
-            control.events.note(EventKind::NotManaged, run_pid, error.0 as u64, 0);
-        }
-        signal::set_mask(if outcome.is_ok() { mask & !OURS } else { mask });
-    } else {
-        large_calls::begin(control);
+    if control.settings.from_start == 0 && control.pressure.load(Relaxed) == 0 {
+        return large_calls::begin(control);
     }
+    if process::is_brk_emulated() {
+        return control.events.note(EventKind::Emulated, run_pid, 0, 0);
+    }
+    if process::has_other_threads() {
+        // A library's, which was begun before this one: who stops them all is the supervisor.
+        large_calls::begin(control);
+        return large_calls::wait_until_entered(control);
+    }
+    let pointer = thread_pointer();
+    let mask = signal::set_mask(!0);
+    let sequences = sequences_guess(pointer as u64).map(|word| word as usize);
+    let first =
+        Found { tid: process::tid(), stack_pointer: 0, thread_pointer: pointer, mask, sequences };
+    let mut beginning = Beginning { first, outcome: Err(EINVAL) };
+    // SAFETY: the caller's promise; all signals are blocked.
+    unsafe { call_on_entry_stack((&raw mut beginning) as usize, manage_from_start) };
+    let outcome = beginning.outcome;
+    if let Err(error) = outcome {
+        control.events.note(EventKind::NotManaged, run_pid, error.0 as u64, 0);
+    }
+    signal::set_mask(if outcome.is_ok() { mask & !OURS } else { mask });
 }
 
 /// The run's control block, where there is a run.

@@ -254,6 +254,15 @@ impl Confinement {
     }
 }
 
+/// Whether this process has other threads than the calling one; not where `/proc` does not tell.
+pub fn has_other_threads() -> bool {
+    let mut has_others = false;
+    each_line(OWN_STATUS, |line| {
+        has_others |= !matches!(field(line, b"Threads:").trim(), "" | "1");
+    });
+    has_others
+}
+
 /// Whether another process traces this one (ptrace(2)); not where `/proc` does not tell.
 pub fn is_traced() -> bool {
     let mut is_traced = false;

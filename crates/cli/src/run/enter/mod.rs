@@ -57,6 +57,9 @@ use thread::{StoppedThread, Trouble};
 /// `KCMP_VM`: compare the memory of two processes (kcmp(2)).
 const KCMP_VM: c_int = 1;
 
+/// How `/proc` names files that are memory (memfd_create(2)).
+const MEMORY_FILE: &str = "/memfd:";
+
 /// `AT_BASE`: where the dynamic loader is (getauxval(3)).
 const AT_BASE: u64 = 7;
 
@@ -91,11 +94,22 @@ pub(crate) enum Outcome {
     Broken,
 }
 
+/// How far the agent is in the image of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Absent,
+    /// It is there, and was not called so far, or has found no run.
+    Mapped,
+    /// It was called, and has found this run.
+    Begun,
+}
+
 /// Enters processes of one run.
 #[derive(Debug)]
 pub(crate) struct Entrance {
     /// The agent's file, by which it is found in a process's mappings.
     agent_inode: u64,
+    control_inode: u64,
     agent_fd: RawFd,
     agent_path: String,
     layout: Layout<'static>,
@@ -120,12 +134,14 @@ impl Entrance {
     /// The agent's file cannot be examined, or is not what can be put into a process.
     pub(crate) fn new(agent: &OwnedFd, control: &SharedControl) -> Result<Self, Failure> {
         let found = rustix::fs::fstat(agent).or_fail("examining the agent's file")?;
+        let block = rustix::fs::fstat(control).or_fail("examining the control block's file")?;
         let layout = Layout::of(image::AGENT).map_err(|why| {
             Failure::own(format!("this build's agent cannot be put into programs: it has {why}"))
         })?;
         let control_fd = control.as_fd().as_raw_fd();
         Ok(Entrance {
             agent_inode: found.st_ino,
+            control_inode: block.st_ino,
             agent_fd: agent.as_raw_fd(),
             agent_path: own_path(agent),
             layout,
@@ -222,9 +238,17 @@ impl Entrance {
         if can_be { Ok(program) } else { Err(Outcome::NoAgent) }
     }
 
-    /// Whether the agent is in the image of a process.
-    pub(crate) fn is_in(&self, pid: pid_t) -> bool {
-        maps_of(pid).is_ok_and(|maps| base_of(&maps, self.agent_inode).is_some())
+    /// How far the agent is in the image of a process.
+    pub(crate) fn presence_in(&self, pid: pid_t) -> Presence {
+        let maps = maps_of(pid).unwrap_or_default();
+        let is_control = |found: Mapping<'_>| {
+            found.inode == self.control_inode && found.name.starts_with(MEMORY_FILE)
+        };
+        match base_of(&maps, self.agent_inode) {
+            None => Presence::Absent,
+            Some(_) if mappings(&maps).any(is_control) => Presence::Begun,
+            Some(_) => Presence::Mapped,
+        }
     }
 
     /// Whether the agent's path is the agent's for a process, too, which may have a `/proc` of its own or none.
@@ -237,7 +261,7 @@ impl Entrance {
     fn enter_held(&self, pid: pid_t, program: &Program, hold: &mut Hold) -> Result<At, Outcome> {
         // What has the agent finds out by itself whether `/proc` is this process's. In another one the agent's
         // path may be somebody else's.
-        if program.finds_agent || self.is_in(pid) {
+        if program.finds_agent || self.presence_in(pid) != Presence::Absent {
             match self.enter_with(pid, program, hold, None) {
                 // By what it is it may not open what this process holds, or does not even see it.
                 Err(Outcome::Impossible(libc::EACCES | libc::ENOENT)) => {}
@@ -547,7 +571,7 @@ fn has_any_agent(maps: &str) -> bool {
 }
 
 fn is_agent_name(name: &str) -> bool {
-    name.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(image::NAME))
+    name.strip_prefix(MEMORY_FILE).is_some_and(|name| name.starts_with(image::NAME))
 }
 
 /// One line of `/proc/PID/maps`.

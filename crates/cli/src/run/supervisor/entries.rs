@@ -24,7 +24,7 @@ use zpager_wire::{Control, EventKind, ProcessSlot};
 use super::shares::is_gone;
 use super::tree::{Tree, anonymous_bytes_of};
 use crate::run::control::SharedControl;
-use crate::run::enter::{self, Entrance, Outcome};
+use crate::run::enter::{self, Entrance, Outcome, Presence};
 use crate::run::living::stat_of;
 
 /// How long a process may be on its way to managing itself, but for the time in which the machine keeps it waiting.
@@ -61,10 +61,11 @@ impl Candidate {
         self.asleep = Some((now, pause.min(MAX_ASLEEP_RETRY)));
     }
 
-    /// Whether a loader may still be about to bring the agent.
-    fn may_be_on_its_way(&self, pid: pid_t) -> bool {
+    /// Whether a loader may still be about to bring the agent, of which so much is there, or to call it.
+    fn may_be_on_its_way(&self, pid: pid_t, presence: Presence) -> bool {
         let waited = self.since.elapsed();
-        waited < PATIENCE || waited < MAX_PATIENCE && is_kept_waiting(pid)
+        let goes_on = || presence == Presence::Mapped || is_kept_waiting(pid);
+        waited < PATIENCE || waited < MAX_PATIENCE && goes_on()
     }
 
     /// Whether it is left alone for now.
@@ -213,12 +214,14 @@ impl Entries {
         shared.into_iter().for_each(|(_, found)| found.since = Instant::now());
         let due = apart.into_iter().filter(|(pid, found)| {
             let (waited, sure) = (found.since.elapsed(), found.sure && self.scope == Scope::All);
-            match self.entrance.is_in(**pid) {
+            match self.entrance.presence_in(**pid) {
                 _ if found.is_put_off(Instant::now()) => false,
-                false => true,
+                Presence::Absent => true,
                 // It is about to manage itself, or its execve fails.
-                true if with_slots.contains(pid) => false,
-                true => sure || waited > PATIENCE,
+                Presence::Begun if with_slots.contains(pid) => false,
+                Presence::Begun => sure || waited > PATIENCE || control.large_calls.has_of(**pid),
+                // A constructor of another library may sleep, and is not to be disturbed.
+                Presence::Mapped => waited > MAX_PATIENCE,
             }
         });
         due.map(|(pid, _)| *pid).collect()
@@ -236,7 +239,7 @@ impl Entries {
                 self.candidates.entry(pid).and_modify(|found| found.put_off(Instant::now()));
                 return false;
             }
-            Outcome::NoAgent if self.candidates[&pid].may_be_on_its_way(pid) => return false,
+            Outcome::NoAgent if self.may_be_on_its_way(pid) => return false,
             // What has ended can be nothing.
             _ if is_impossible && is_gone(pid) => {}
             Outcome::NoAgent => control.events.note(EventKind::NotManaged, pid, 0, 0),
@@ -263,6 +266,11 @@ impl Entries {
         true
     }
 
+    /// Whether a loader may still be about to bring the agent to a candidate, or to call it.
+    fn may_be_on_its_way(&self, pid: pid_t) -> bool {
+        self.candidates[&pid].may_be_on_its_way(pid, self.entrance.presence_in(pid))
+    }
+
     /// Gives back what a process had as a program that was managed, where it is that no more: it has no agent.
     fn bury_program_before(&self, pid: pid_t, control: &SharedControl) {
         let is_its = |slot: &&ProcessSlot| {
@@ -270,7 +278,7 @@ impl Entries {
         };
         // Looked for first: one that it takes from now on is its next program's.
         let slots: Vec<&ProcessSlot> = control.processes.in_use().filter(is_its).collect();
-        if !self.entrance.is_in(pid) {
+        if self.entrance.presence_in(pid) == Presence::Absent {
             slots.into_iter().for_each(|slot| control.bury(&control.tables(), slot, pid));
         }
     }
