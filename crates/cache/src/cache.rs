@@ -56,7 +56,8 @@ use writer::Writer;
 
 /// Bytes of the pool for each entry that the order has room for.
 const POOL_BYTES_PER_ORDERED: usize = 32;
-/// Raw pages that the pool holds before others leave for the store at once: they may be all there are.
+/// Raw pages that the pool holds before others leave for the store at once, where the program could have them resident
+/// in its place: they may be all there are.
 const RAW_BYTES_KEPT: usize = 512 * 1024;
 /// Shortest write to the store.
 const WRITE_BYTES_MIN: usize = 128 * 1024;
@@ -220,6 +221,8 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     copies_pause: usize,
     /// Whether clusters may be filled little by little.
     keeps_buffers: bool,
+    /// Raw pages that the pool holds before others leave for the store at once.
+    raw_bytes_kept: usize,
     /// Why the store did not take a page that was to leave at once.
     refused: Option<SpillError>,
     /// Whether the codec's buffers hold RAM, and how much the store's do.
@@ -290,6 +293,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             wanted: 0,
             copies_pause: 0,
             keeps_buffers: true,
+            raw_bytes_kept: RAW_BYTES_KEPT,
             refused: None,
             has_coded: false,
             read_bytes_max: 0,
@@ -357,6 +361,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 }
             }
         }
+    }
+
+    /// Has pages that do not shrink stay in the pool until room is wanted, where its RAM is of no use to anybody
+    /// else meanwhile. They are still the first to leave.
+    pub fn keep_raw(&mut self) {
+        self.raw_bytes_kept = usize::MAX;
     }
 
     /// Has clusters that are read around in take no more than goes with so much memory of programs and
@@ -531,13 +541,13 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
     }
 
-    /// Has a page that does not shrink leave for the store at once, as RAM gains nothing by holding
+    /// Has a page that does not shrink leave for the store at once, where RAM gains nothing by holding
     /// it; false where it is to stay, or the store does not take it.
     fn leave_raw(&mut self, number: PageNumber, bytes: &[u8]) -> bool {
         let is_due = self.rules.leaves_raw
             && self.keeps_buffers
             && self.pause.left == 0
-            && self.raw_bytes() + PAGE_BYTES > RAW_BYTES_KEPT;
+            && self.raw_bytes() + PAGE_BYTES > self.raw_bytes_kept;
         if !is_due || self.store.is_none() {
             return false;
         }

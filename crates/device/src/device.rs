@@ -544,6 +544,7 @@ pub(crate) fn engine<M: SpaceSource + Copy, B: Blocks>(
 ) -> Option<Box<Engine<M, B>>> {
     let mut cache = Cache::new(source, design, setup.memory_bytes_max as usize, store)?;
     cache.bound_around(machine_bytes(setup.memory_bytes));
+    cache.keep_raw();
     let slots = vec![Sample::default(); SLOTS].leak();
     // A machine seldom has all of its swap in use.
     let used_bytes = setup.size_bytes.min(setup.memory_bytes.saturating_mul(USED_PART));

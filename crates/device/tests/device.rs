@@ -458,6 +458,36 @@ fn blocks_leave_at_the_threshold() {
     assert!(alone.device.set_threshold(50).expect_err("nowhere").contains("no store"));
 }
 
+/// Memory of which nobody else has any use holds blocks that do not shrink, while there is room; what shrinks
+/// comes before them then.
+#[test]
+fn what_does_not_shrink_stays_while_there_is_room() {
+    const ROOM_BYTES: u64 = 6 * MIB;
+    let mut pair = Pair::new(DesignId::Default, 64 * MIB, &Behind::Good(64 * MIB));
+    let mut random = random(1999);
+    let mut fill = |pair: &mut Pair, range: std::ops::Range<u64>, few: u64| {
+        for at in range.step_by(64 << 10) {
+            let words = (0..8 << 10).flat_map(|_| (random.u64(..) % few).to_le_bytes());
+            pair.write(at, &words.collect::<Vec<_>>());
+        }
+    };
+    let half_bytes = ROOM_BYTES / 2;
+    fill(&mut pair, 0..half_bytes, u64::MAX);
+    let status = pair.device.status();
+    assert_eq!((status.spilled_blocks, status.counters.store_writes), (0, 0), "{status:?}");
+    assert_eq!(status.incompressible_blocks, half_bytes / BLOCK_BYTES);
+    fill(&mut pair, half_bytes..2 * ROOM_BYTES, u64::MAX);
+    let status = pair.device.status();
+    let held_bytes = status.incompressible_blocks * BLOCK_BYTES;
+    assert!(status.spilled_blocks > 0 && held_bytes > half_bytes, "{status:?}");
+    fill(&mut pair, 2 * ROOM_BYTES..4 * ROOM_BYTES, 1 << 16);
+    let after = pair.device.status();
+    let shrunk_blocks = after.pooled_blocks - after.incompressible_blocks;
+    assert!(after.incompressible_blocks < status.incompressible_blocks / 2, "{after:?}");
+    assert!(shrunk_blocks * BLOCK_BYTES >= 2 * ROOM_BYTES * 9 / 10, "{after:?}");
+    pair.check(0, 64 * MIB);
+}
+
 #[test]
 fn clients_come_and_go() {
     let pair = Pair::new(DesignId::Default, MIB, &Behind::Nothing);
