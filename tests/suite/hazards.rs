@@ -382,6 +382,16 @@ mod designs {
     }
 }
 
+/// Nobody is told that it cannot be managed, as it is in the end.
+#[test]
+fn what_begins_slowly_is_waited_for() {
+    let setup = Setup::of_mib(20).start(Start::FirstInstruction);
+    let managed = victims::job("beginners").managed(&setup);
+    let report = managed.outcome.report();
+    assert_eq!(managed.outcome.ending, Ending::Exited(0), "{report}");
+    assert!(!managed.outcome.stderr.contains("not managed"), "{report}");
+}
+
 /// What is written before its RAM is needed is spilled while a process is forked, and its child counts it:
 /// the first of a namespace, to whom its relatives seem to be gone, must bury none.
 #[test]

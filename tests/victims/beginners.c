@@ -1,6 +1,7 @@
 /*
  * Threads that are there before the agent is called, as a library's constructor makes them: one waits on a
- * condition, one sleeps in a read, one computes. Their stacks are of what leaves.
+ * condition, one sleeps in a read, one computes. Their stacks are of what leaves. It sleeps, too, for longer
+ * than the supervisor is patient.
  */
 #include "victim.h"
 
@@ -43,6 +44,7 @@ static void *waits(void *kind) {
 }
 
 static void begin(void) {
+    CHECK(usleep(400000) == 0);
     CHECK(pipe(fds) == 0);
     for (size_t i = 0; i < COUNT(beginners); i++)
         CHECK(pthread_create(&beginners[i], NULL, waits, (void *)i) == 0);

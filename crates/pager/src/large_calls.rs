@@ -2,7 +2,8 @@
 //!
 //! The agent's shared object stands before libc's functions that fill memory in one call. Up to
 //! [`LARGE_BYTES`] they go on at once, and always once the program is managed: then the pager sees the call
-//! itself. Programs that make system calls without libc ask nobody, nor do forked children in another pid namespace
+//! itself. A program that cannot be managed from inside, as it has threads before it begins, asks for nothing but
+//! that. Programs that make system calls without libc ask nobody, nor do forked children in another pid namespace
 //! than the supervisor's: they do not know what the run calls them.
 //!
 //! Bad for: programs that have forbidden themselves futex(2) or getpid(2) and read files as a whole.

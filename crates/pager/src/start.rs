@@ -139,6 +139,15 @@ pub unsafe fn load(image: Image) {
     if control.settings.from_start == 0 && control.pressure.load(Relaxed) == 0 {
         return large_calls::begin(control);
     }
+    // SAFETY: the caller's promise.
+    unsafe { begin_managed(control, run_pid) };
+}
+
+/// Has a program be managed from its start; `run_pid` is what the run calls its process.
+///
+/// # Safety
+/// As for [`load`].
+unsafe fn begin_managed(control: &Control, run_pid: i32) {
     if process::is_brk_emulated() {
         return control.events.note(EventKind::Emulated, run_pid, 0, 0);
     }
