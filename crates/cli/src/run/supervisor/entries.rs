@@ -11,6 +11,7 @@
 //! one by execve(2), with the slot of the program that it was: it does not answer
 //! ([`Request::answers`](zpager_wire::Request)) from just before that call on. Where it becomes one that cannot
 //! be entered, what it had of the run is given back, and it is left alone until it runs yet another one.
+//! A program that has threads before the agent is called asks to be entered, and waits for that.
 //!
 //! Bad for many static programs that end within a few milliseconds: they are stopped for nothing.
 
