@@ -56,8 +56,8 @@ use writer::Writer;
 
 /// Bytes of the pool for each entry that the order has room for.
 const POOL_BYTES_PER_ORDERED: usize = 32;
-/// Raw pages that the pool holds before others leave for the store at once, where the program could have them resident
-/// in its place: they may be all there are.
+/// Bytes of raw pages that the pool holds before others leave for the store at once, as the program could have them
+/// resident instead: they may be all there are.
 const RAW_BYTES_KEPT: usize = 512 * 1024;
 /// Shortest write to the store.
 const WRITE_BYTES_MIN: usize = 128 * 1024;
@@ -221,7 +221,7 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     copies_pause: usize,
     /// Whether clusters may be filled little by little.
     keeps_buffers: bool,
-    /// Raw pages that the pool holds before others leave for the store at once.
+    /// Bytes of raw pages that the pool holds before others leave for the store at once.
     raw_bytes_kept: usize,
     /// Why the store did not take a page that was to leave at once.
     refused: Option<SpillError>,

@@ -256,20 +256,22 @@ impl Confinement {
 
 /// Whether this process has other threads than the calling one; not where `/proc` does not tell.
 pub fn has_other_threads() -> bool {
-    let mut has_others = false;
-    each_line(OWN_STATUS, |line| {
-        has_others |= !matches!(field(line, b"Threads:").trim(), "" | "1");
-    });
-    has_others
+    differs(b"Threads:", "1")
 }
 
 /// Whether another process traces this one (ptrace(2)); not where `/proc` does not tell.
 pub fn is_traced() -> bool {
-    let mut is_traced = false;
+    differs(b"TracerPid:", "0")
+}
+
+/// Whether this process's status says something else under a name than this.
+fn differs(name: &[u8], usual: &str) -> bool {
+    let mut differs = false;
     each_line(OWN_STATUS, |line| {
-        is_traced |= !matches!(field(line, b"TracerPid:").trim(), "" | "0");
+        let value = field(line, name).trim();
+        differs |= !value.is_empty() && value != usual;
     });
-    is_traced
+    differs
 }
 
 /// Whether who traces this process serves its brk(2) in the kernel's place, as proot does: the kernel knows

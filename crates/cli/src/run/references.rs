@@ -20,10 +20,7 @@ impl OpenStores {
     /// process may use it still.
     pub(crate) fn give_back(&self, process: usize, is_lent: bool) {
         let (offset, bytes) = References::place(self.limit_bytes, process);
-        let (Ok(clusters), Ok(table)) = (
-            map_clusters(&self.clusters, self.limit_bytes),
-            Mapped::new(&self.clusters, offset, bytes),
-        ) else {
+        let Ok(table) = Mapped::new(&self.clusters, offset, bytes) else {
             // The space is lost to the run.
             return;
         };
@@ -33,25 +30,19 @@ impl OpenStores {
         let references = References::new(table);
         match is_lent {
             true => references.forget(),
-            false => {
-                // SAFETY: as above.
-                let clusters = Clusters::new(unsafe { clusters.words() });
-                references.give_back(clusters, &self.holes(clusters));
-            }
+            false => references.give_back(self.map.clusters(), &self.holes()),
         }
     }
 
     /// Has the disk have back what is free and was written before, for a little while; whether more is left.
     pub(crate) fn punch_free(&self) -> bool {
-        let Ok(clusters) = map_clusters(&self.clusters, self.limit_bytes) else { return false };
-        // SAFETY: as in [`OpenStores::give_back`].
-        let clusters = Clusters::new(unsafe { clusters.words() });
         let began = Instant::now();
-        clusters.punch_free(&self.holes(clusters), || began.elapsed() < PUNCHING_MAX)
+        let goes_on = || began.elapsed() < PUNCHING_MAX;
+        self.map.clusters().punch_free(&self.holes(), goes_on)
     }
 
     /// The stores, as one who only gives space back uses them.
-    fn holes<'a>(&'a self, clusters: Clusters<'a>) -> Stores<'a, OneOfRow<'a>> {
+    fn holes(&self) -> Stores<'_, OneOfRow<'_>> {
         let files = self.row.iter();
         let mut row: Vec<_> =
             files.map(|store| (store.limit_bytes, OneOfRow::File(Holes(store)))).collect();
@@ -59,7 +50,7 @@ impl OpenStores {
             let limit_bytes = server.remote.limit_bytes();
             row.insert(server.place, (limit_bytes, OneOfRow::Server(Worthless(server))));
         }
-        Stores::new(clusters, row)
+        Stores::new(self.map.clusters(), row)
     }
 }
 
@@ -120,29 +111,35 @@ impl Blocks for OneOfRow<'_> {
     }
 }
 
-/// Says in a new map what becomes of the blocks of clusters that are free: a server's are given back at once, as
-/// they are paid for, those of disks later, by [`OpenStores::punch_free`].
-pub(super) fn begin(
-    clusters: &OwnedFd,
-    limit_bytes: u64,
-    has_servers: bool,
-) -> rustix::io::Result<()> {
-    let mapped = map_clusters(clusters, limit_bytes)?;
-    // SAFETY: the file was made to hold so many words.
-    let clusters = Clusters::new(unsafe { mapped.words() });
-    match has_servers {
-        true => clusters.keep_none(),
-        false => clusters.punch_later(),
-    }
-    Ok(())
-}
+/// What the agents know of the clusters ([`Clusters::new`]).
+#[derive(Debug)]
+pub(super) struct ClusterMap(Mapped);
 
-/// The words of the clusters ([`Clusters::new`]).
-fn map_clusters(file: &OwnedFd, limit_bytes: u64) -> rustix::io::Result<Mapped> {
-    Mapped::new(file, 0, Clusters::words_for(limit_bytes) * size_of::<AtomicU64>())
+impl ClusterMap {
+    /// The map in a new file. Where there are servers the blocks of a cluster are given back as soon as it is free,
+    /// as a server's are paid for, else later, by [`OpenStores::punch_free`].
+    pub(super) fn begin(
+        file: &OwnedFd,
+        limit_bytes: u64,
+        has_servers: bool,
+    ) -> rustix::io::Result<Self> {
+        let bytes = Clusters::words_for(limit_bytes) * size_of::<AtomicU64>();
+        let map = ClusterMap(Mapped::new(file, 0, bytes)?);
+        match has_servers {
+            true => map.clusters().keep_none(),
+            false => map.clusters().punch_later(),
+        }
+        Ok(map)
+    }
+
+    fn clusters(&self) -> Clusters<'_> {
+        // SAFETY: the file was made to hold so many words, and the agents only ever use them as atomics.
+        Clusters::new(unsafe { self.0.words() })
+    }
 }
 
 /// A part of a file, mapped and shared.
+#[derive(Debug)]
 struct Mapped {
     start: NonNull<u8>,
     bytes: usize,
@@ -192,16 +189,14 @@ mod tests {
         let choice = StoreChoice::Named(vec![Wanted::plain(std::env::temp_dir())]);
         let store = crate::run::stores::open(&choice, Some(limit_bytes), &mut Notices::new(true));
         let store = store.expect("a store").expect("a store");
-        let words = map_clusters(&store.clusters, limit_bytes).expect("mapped");
-        // SAFETY: the file was made to hold so many words.
-        let clusters = Clusters::new(unsafe { words.words() });
+        let clusters = store.map.clusters();
         let [first, second] = [0, 1].map(|_| clusters.claim().expect("a free cluster"));
         clusters.publish(first, 3);
         clusters.publish(second, 5);
         for (process, is_lent) in [(1023, false), (4, true)] {
             let (offset, bytes) = References::place(limit_bytes, process);
             let table = Mapped::new(&store.clusters, offset, bytes).expect("mapped");
-            // SAFETY: as above.
+            // SAFETY: the file was made to hold so many words.
             let table = unsafe { table.words::<AtomicU32>() };
             let references = References::new(table);
             references.note(second, 2);

@@ -21,7 +21,7 @@ use zpager_wire::{MAX_PROCESSES, STORES_MAX, ServerSettings, StoreSettings};
 
 use self::choice::{ServerChoice, StoreChoice, Wanted};
 use super::config::MIN_STORE_BYTES;
-use super::references;
+use super::references::ClusterMap;
 use super::remote::{self, RemoteStore};
 use super::report::Notices;
 use crate::failure::{Failure, OrFail};
@@ -45,6 +45,8 @@ pub(crate) struct OpenStores {
     /// What they know of their clusters ([`Clusters`]) and of who holds them ([`References`]), shared
     /// by the agents.
     pub(crate) clusters: OwnedFd,
+    /// The former of both, as this process has it.
+    pub(super) map: ClusterMap,
     /// How much they may hold, in whole clusters.
     pub(crate) limit_bytes: u64,
 }
@@ -206,8 +208,8 @@ impl OpenStores {
         let clusters = clusters.or_fail(NO_MAP)?;
         let bytes = map_bytes(limit_bytes);
         file_limit::beyond(NO_MAP, || rustix::fs::ftruncate(&clusters, bytes))?;
-        references::begin(&clusters, limit_bytes, !servers.is_empty()).or_fail(NO_MAP)?;
-        Ok(OpenStores { row, servers, clusters, limit_bytes })
+        let map = ClusterMap::begin(&clusters, limit_bytes, !servers.is_empty()).or_fail(NO_MAP)?;
+        Ok(OpenStores { row, servers, clusters, map, limit_bytes })
     }
 
     /// What the agents have to know of each server.

@@ -62,13 +62,6 @@ impl Candidate {
         self.asleep = Some((now, pause.min(MAX_ASLEEP_RETRY)));
     }
 
-    /// Whether a loader may still be about to bring the agent, of which so much is there, or to call it.
-    fn may_be_on_its_way(&self, pid: pid_t, presence: Presence) -> bool {
-        let waited = self.since.elapsed();
-        let goes_on = || presence == Presence::Mapped || is_kept_waiting(pid);
-        waited < PATIENCE || waited < MAX_PATIENCE && goes_on()
-    }
-
     /// Whether it is left alone for now.
     fn is_put_off(&self, now: Instant) -> bool {
         self.asleep.is_some_and(|(since, pause)| now < since + pause)
@@ -269,7 +262,9 @@ impl Entries {
 
     /// Whether a loader may still be about to bring the agent to a candidate, or to call it.
     fn may_be_on_its_way(&self, pid: pid_t) -> bool {
-        self.candidates[&pid].may_be_on_its_way(pid, self.entrance.presence_in(pid))
+        let waited = self.candidates[&pid].since.elapsed();
+        let goes_on = || self.entrance.presence_in(pid) == Presence::Mapped || is_kept_waiting(pid);
+        waited < PATIENCE || waited < MAX_PATIENCE && goes_on()
     }
 
     /// Gives back what a process had as a program that was managed, where it is that no more: it has no agent.
