@@ -176,10 +176,15 @@ pub fn serve(
         }
     };
     prepare(&device, &setup, warn);
-    // What is begun from now on is what `prepare` has made of this thread.
     let keeper = Arc::clone(&device);
-    start_beside(move || keeper.keep_ahead())?;
+    start_beside(move || {
+        // Should the kernel have none for it all the same, it goes on trying, and those who can make
+        // some have to have their turns.
+        let _ = schedule(libc::SCHED_OTHER, 0);
+        keeper.keep_ahead();
+    })?;
     if let Some(holes) = holes {
+        // It may take of the reserve, as those who serve: they wait for it while it has a file for itself.
         start_beside(move || holes.go_on_punching())?;
     }
     let control = directory.listen(&control)?;
@@ -228,27 +233,34 @@ fn make_device(
     parts: Vec<StoreParts>,
     cipher: Option<Box<Cipher>>,
 ) -> Result<(Swap, Option<Holes>), String> {
-    let mut holes = None;
-    let store = (!parts.is_empty()).then(|| {
-        let row_bytes = row_bytes(parts.iter().map(|store| store.limit_bytes));
-        let words = Clusters::words_for(row_bytes);
-        let space = Arena.reserve(words * size_of::<AtomicU64>()).ok_or(NO_SPACE)?;
-        // SAFETY: the stretch is long enough, aligned and zero, and is never given back.
-        let words = unsafe { std::slice::from_raw_parts(space.base().cast::<AtomicU64>(), words) };
-        mem::forget(space);
-        // As long as the process lives, as the stretch.
-        let seal = cipher.map_or(Seal::Checksum, |cipher| Seal::Cipher(Box::leak(cipher)));
-        let clusters = Clusters::new(words).with_seal(seal);
-        let opened = Holes::new(clusters, &parts);
-        holes = Some(opened.map_err(|error| format!("a store's file once more: {error}"))?);
-        let files = parts
-            .into_iter()
-            .map(|store| (store.limit_bytes, SwapFile::new(store.file, store.start_bytes)));
-        let files = files.collect::<Vec<_>>();
-        Ok::<_, String>(Store { blocks: Stores::new(clusters, files), clusters })
-    });
-    let device = Device::new(Arena, setup, store.transpose()?).ok_or(NO_SPACE)?;
+    let (store, holes) = match parts.is_empty() {
+        true => (None, None),
+        false => make_store(parts, cipher).map(|(store, holes)| (Some(store), Some(holes)))?,
+    };
+    let device = Device::new(Arena, setup, store).ok_or(NO_SPACE)?;
     Ok((device, holes))
+}
+
+/// The stores of a device, at least one.
+fn make_store(
+    parts: Vec<StoreParts>,
+    cipher: Option<Box<Cipher>>,
+) -> Result<(Store<Stores<'static, SwapFile>>, Holes), String> {
+    let row_bytes = row_bytes(parts.iter().map(|store| store.limit_bytes));
+    let words = Clusters::words_for(row_bytes);
+    let space = Arena.reserve(words * size_of::<AtomicU64>()).ok_or(NO_SPACE)?;
+    // SAFETY: the stretch is long enough, aligned and zero, and is never given back.
+    let words = unsafe { std::slice::from_raw_parts(space.base().cast::<AtomicU64>(), words) };
+    mem::forget(space);
+    // As long as the process lives, as the stretch.
+    let seal = cipher.map_or(Seal::Checksum, |cipher| Seal::Cipher(Box::leak(cipher)));
+    let clusters = Clusters::new(words).with_seal(seal);
+    let holes = Holes::new(clusters, &parts);
+    let holes = holes.map_err(|error| format!("a store's file once more: {error}"))?;
+    let files = parts
+        .into_iter()
+        .map(|store| (store.limit_bytes, SwapFile::new(store.file, store.start_bytes)));
+    Ok((Store { blocks: Stores::new(clusters, files), clusters }, holes))
 }
 
 /// Asks of the kernel what a server of a swap device needs.
@@ -283,13 +295,9 @@ fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) {
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
 }
 
-/// Has a thread do something besides, which waits for who serves: it must not keep those from it who can give the
-/// kernel memory when it asks for some in vain.
+/// Has a thread do something besides, for as long as the server lives.
 fn start_beside(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
-    let working = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-        let _ = schedule(libc::SCHED_OTHER, 0);
-        work();
-    });
+    let working = thread::Builder::new().stack_size(STACK_BYTES).spawn(work);
     working.map(drop).map_err(|error| format!("a thread: {error}"))
 }
 
