@@ -7,16 +7,15 @@
 use std::fs::File;
 
 use zpager_tests::victims;
-use zpager_tests::{Ending, Job, Lift, Setup, Start, Store, compare};
+use zpager_tests::{Ending, Job, Lift, Managed, Setup, Start, Store, compare};
 
 const SIGBUS: i32 = 7;
 
 /// One of the ways to manage a victim.
-fn check(victim: Job, setup: Setup) {
-    let free = victim.free();
-    assert_eq!(free.ending, Ending::Exited(0), "free: {}", free.report());
-    drop(free);
-    compare(&victim, &setup);
+fn check(victim: Job, setup: Setup) -> Managed {
+    let managed = compare(&victim, &setup);
+    assert_eq!(managed.outcome.ending, Ending::Exited(0), "{}", managed.outcome.report());
+    managed
 }
 
 /// The store of the third way: none, unless the victim names one.
@@ -382,14 +381,21 @@ mod designs {
     }
 }
 
-/// Nobody is told that it cannot be managed, as it is in the end.
+/// A library that is called before the agent begins threads, and takes its time. Nobody is told that the program
+/// cannot be managed, as it is in the end.
 #[test]
-fn what_begins_slowly_is_waited_for() {
+fn what_begins_before_the_agent_is_waited_for() {
+    let library = ["-shared", "-fPIC", "-DLIBRARY", "-Wl,-z,initfirst"];
+    let library = victims::build("beginners", &library);
+    let library = library.to_str().expect("a path of letters");
+    let program = victims::build("beginners", &["-DOF_LIBRARY", "-Wl,--no-as-needed", library]);
+    let job = Job::new(program).argument(victims::seed());
     let setup = Setup::of_mib(20).start(Start::FirstInstruction);
-    let managed = victims::job("beginners").managed(&setup);
-    let report = managed.outcome.report();
-    assert_eq!(managed.outcome.ending, Ending::Exited(0), "{report}");
-    assert!(!managed.outcome.stderr.contains("not managed"), "{report}");
+    for setup in [setup.clone(), setup.clone().lift(Lift::Copy), setup.lift(Lift::Stretches)] {
+        let managed = check(job.clone(), setup);
+        let report = managed.outcome.report();
+        assert!(!managed.outcome.stderr.contains("not managed"), "{report}");
+    }
 }
 
 /// What is written before its RAM is needed is spilled while a process is forked, and its child counts it:

@@ -1,9 +1,13 @@
 /*
- * Threads that are there before the agent is called, as a library's constructor makes them: one waits on a
- * condition, one sleeps in a read, one computes. Their stacks are of what leaves. It sleeps, too, for longer
- * than the supervisor is patient.
+ * What there is before a program's `main`, as libraries' constructors make it: threads, of which one waits on a
+ * condition, one sleeps in a read and one computes, more memory than there is to be, and a child with as much.
+ *
+ * With -DLIBRARY all of it is a library that is called before the agent: it begins threads, whose stacks are of
+ * what leaves, and sleeps for longer than the supervisor is patient. With -DOF_LIBRARY it is that one's program.
  */
+#ifndef OF_LIBRARY
 #include "victim.h"
+#include <sys/wait.h>
 
 #define STACK_BYTES_USED 20000
 #define PAGES (48 * MIB_PAGES)
@@ -43,15 +47,40 @@ static void *waits(void *kind) {
     return NULL;
 }
 
-static void begin(void) {
-    CHECK(usleep(400000) == 0);
+static void threads_begin(void) {
     CHECK(pipe(fds) == 0);
     for (size_t i = 0; i < COUNT(beginners); i++)
         CHECK(pthread_create(&beginners[i], NULL, waits, (void *)i) == 0);
 }
 
+#ifdef LIBRARY
+__attribute__((constructor)) static void begin(void) {
+    CHECK(usleep(400000) == 0);
+    threads_begin();
+}
+#else
+static char *early;
+
+static void begin(void) {
+    early = pages_map(PAGES);
+    pages_fill(early, PAGES, 1);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char *own = pages_map(PAGES);
+        pages_fill(own, PAGES, 2);
+        pages_check(own, PAGES, 2);
+        pages_check(early, PAGES, 1);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    threads_begin();
+}
+
 /* Called before any library's constructor. */
 __attribute__((section(".preinit_array"), used)) static void (*before_all)(void) = begin;
+#endif
 
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
@@ -66,6 +95,10 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < COUNT(beginners); i++)
         CHECK(pthread_join(beginners[i], NULL) == 0);
     pages_check(pages, PAGES, tag);
+#ifndef LIBRARY
+    pages_check(early, PAGES, 1);
+#endif
     note(tag);
     return victim_end();
 }
+#endif
