@@ -146,6 +146,9 @@ hazards! {
     sparse "sparse" 24;
     rlimits "rlimits" 20;
     privileges "privileges" 20;
+    aligned "flags" 20 "alignment";
+    timeless "flags" 20 "time";
+    executable "flags" 20 "execution";
     // In the third and fourth way it is managed before it gives them up.
     privileges_given_up_early "privileges" 20 "early";
 }

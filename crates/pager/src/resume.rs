@@ -82,6 +82,7 @@ pub(crate) unsafe extern "C" fn handle_bus() {
 
 /// What [`handle_bus`] calls.
 extern "C" fn on_bus(signal: i32, info: &Info, context: &mut Context) -> Return {
+    processor::allow_unaligned();
     // SAFETY: the kernel runs this on the thread's block.
     let thread = unsafe { Thread::current() };
     if postpone(thread, info, context) {

@@ -24,7 +24,7 @@ use zpager_sys::signal::{
     SI_KERNEL, SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSEGV, SIGSYS, SIGURG, SS_AUTODISARM,
     SYS_SECCOMP, fpstate_bytes, only,
 };
-use zpager_sys::{Errno, process};
+use zpager_sys::{Errno, process, processor};
 use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
 
 use crate::assembly::restorer;
@@ -156,6 +156,7 @@ impl Process {
 
 /// The handler that the kernel knows for all signals but SIGBUS.
 pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Context) {
+    processor::allow_unaligned();
     // SAFETY: the kernel runs this on the thread's block.
     let thread = unsafe { Thread::current() };
     if !postpone(thread, info, context) {

@@ -16,7 +16,7 @@ use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::pagemap::Pagemap;
 use zpager_sys::process::Confinement;
-use zpager_sys::processor::ticks;
+use zpager_sys::processor::{self, ticks};
 use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::userfaultfd::Userfaultfd;
@@ -156,6 +156,7 @@ unsafe fn begin_managed(control: &Control, run_pid: i32) {
         large_calls::begin(control);
         return large_calls::wait_until_entered(control);
     }
+    processor::leave_forbidden_time_stamps();
     let pointer = thread_pointer();
     let mask = signal::set_mask(!0);
     let sequences = sequences_guess(pointer as u64).map(|word| word as usize);
@@ -310,6 +311,7 @@ pub(crate) extern "C" fn entered(
     sequences_bytes: usize,
 ) -> isize {
     PASSED.store(passed, Relaxed);
+    processor::leave_forbidden_time_stamps();
     let known = Known::of_word(known);
     let sequences = [sequences_start, sequences_bytes];
     let tid = process::tid();

@@ -58,6 +58,7 @@ const ASKED_TURNS_MAX: u32 = 4;
 const STARVED_TURNS_MAX: u32 = 64;
 
 const ENOENT: Errno = Errno(2);
+const EINVAL: Errno = Errno(22);
 const EAGAIN: Errno = Errno(11);
 const EBUSY: Errno = Errno(16);
 
@@ -428,6 +429,12 @@ impl Process {
                 Err(EBUSY) if !broke_sharing && !self.is_protected(pages[done]) => {
                     break_sharing(source);
                     broke_sharing = true;
+                }
+                // They can be executed, or staging can, where it was not asked for (personality(2),
+                // `READ_IMPLIES_EXEC`).
+                Err(EINVAL) => {
+                    let rest = &mut lifted[came..];
+                    return came + self.lift_by_copy(region, &pages[done..], rest, staged + came);
                 }
                 Ok(_) | Err(_) => {
                     self.rejuvenate(pages[done]);

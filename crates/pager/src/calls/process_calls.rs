@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use zpager_sys::processor::{self, PR_SET_TSC, PR_TSC_SIGSEGV};
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, limits, process};
@@ -141,6 +142,7 @@ impl Process {
         let [option, pointer, third, _, fifth, _] = arguments;
         match option {
             PR_SET_SYSCALL_USER_DISPATCH => return Outcome::Done(EINVAL.as_result()),
+            PR_SET_TSC if pointer == PR_TSC_SIGSEGV => processor::leave_time_stamps(),
             PR_SET_NAME | PR_GET_NAME => self.hold(thread, pointer, 16),
             PR_SET_VMA => self.hold_string(thread, fifth),
             // Options that write do so to a word or a small struct.
