@@ -235,7 +235,7 @@ impl Statistics {
         is_excess.then(|| {
             format!(
                 "the budget was exceeded: the run had {} at the most, {} of that zpager's own, which stays \
-                 in RAM: raise --memory, or have fewer processes and threads share it",
+                 in RAM and grows with processes, threads and pages that lie far apart: raise --memory",
                 size::display(peak_bytes),
                 size::display(self.peak_metadata_bytes),
             )
