@@ -7,7 +7,6 @@
  */
 #ifndef OF_LIBRARY
 #include "victim.h"
-#include <sys/wait.h>
 
 #define STACK_BYTES_USED 20000
 #define PAGES (48 * MIB_PAGES)
@@ -73,8 +72,7 @@ static void begin(void) {
         pages_check(early, PAGES, 1);
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK_CHILD(child);
     threads_begin();
 }
 

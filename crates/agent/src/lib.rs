@@ -2,9 +2,9 @@
 //!
 //! It depends on no other library, so it fits programs of any libc. All that it
 //! exports are the functions of libc before which it stands (`interposed.rs`), each of
-//! which goes on to libc's own. The loader runs `begin` before the program's `main`. A
-//! statically linked program has no loader: the supervisor puts the image into it and
-//! enters it at `zpager_enter`.
+//! which goes on to libc's own. The loader runs `begin` before the program's `main`, and glibc's
+//! before all other constructors (`build.rs`). A statically linked program has no loader: the
+//! supervisor puts the image into it and enters it at `zpager_enter`.
 #![no_std]
 
 use core::arch::global_asm;
