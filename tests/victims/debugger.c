@@ -1,8 +1,9 @@
 /*
  * Begins programs to trace them, as debuggers do: by fork(2), then waiting for the end of a pipe that the program
  * closes, as lldb does; by vfork(2), as gdb does; after a program that there is not; and after a stop, as proot
- * does. Each is to stop for nothing but that it begins. One begins none: it only wants to know whether it is traced,
- * and has a child of its own.
+ * does. Each is to stop for nothing but that it begins. Some begin none: one only wants to know whether it is traced,
+ * and has a child of its own; others fault, with a handler and without, or meet a breakpoint, as in gdb's first try of
+ * what the kernel does.
  */
 #include "victim.h"
 #include <sys/personality.h>
@@ -11,27 +12,57 @@
 #define STATUS 7
 #define PAGES (40 * MIB_PAGES)
 
-enum way { BY_PIPE, BY_VFORK, AFTER_FAILURE, AFTER_STOP, WITHOUT, WAYS };
+enum way { BY_PIPE, BY_VFORK, AFTER_FAILURE, AFTER_STOP, WITHOUT, FAULTING, HANDLING, BREAKING, WAYS };
 
 static char *memory;
+static char *volatile nowhere;
 static uint64_t tag;
+
+static void no_stop_for_children(void) {
+    sigset_t told;
+    sigemptyset(&told);
+    sigaddset(&told, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &told, NULL);
+}
+
+static void on_fault(int signal) {
+    _exit(signal == SIGSEGV ? STATUS : 94);
+}
+
+/* Its own fault or breakpoint, after the fault of a child of its own, which nobody traces. */
+static void cause(enum way way) {
+    int status;
+    if (way == HANDLING)
+        signal(SIGSEGV, on_fault);
+    no_stop_for_children();
+    pid_t child = fork();
+    if (child == 0)
+        *nowhere = 1;
+    if (waitpid(child, &status, 0) != child)
+        _exit(95);
+    if (way == HANDLING ? status != STATUS << 8 : !WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV)
+        _exit(96);
+    if (way == BREAKING)
+        __asm__ volatile("int3");
+    else
+        *nowhere = 1;
+    _exit(STATUS);
+}
 
 static void begin(enum way way, char **arguments) {
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0 || ptrace(PTRACE_TRACEME, 0, NULL, NULL) != -1)
         _exit(90);
     if (way == WITHOUT) {
         pages_check(memory, PAGES, tag);
-        sigset_t told;
-        sigemptyset(&told);
-        sigaddset(&told, SIGCHLD);
-        /* It would stop for that. */
-        sigprocmask(SIG_BLOCK, &told, NULL);
+        no_stop_for_children();
         pid_t child = fork();
         if (child == 0)
             execv("/proc/self/exe", arguments);
         int status;
         _exit(waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 93);
     }
+    if (way >= FAULTING)
+        cause(way);
     if (way == AFTER_STOP)
         kill(getpid(), SIGSTOP);
     else if (way != BY_VFORK && personality(0xffffffff) == -1)
@@ -69,11 +100,16 @@ static void trace(enum way way, char **arguments) {
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFSTOPPED(status) == (way != WITHOUT));
     if (way != WITHOUT) {
-        CHECK(WSTOPSIG(status) == (way == AFTER_STOP ? SIGSTOP : SIGTRAP));
+        int stops[WAYS] = {[AFTER_STOP] = SIGSTOP, [FAULTING] = SIGSEGV, [HANDLING] = SIGSEGV};
+        CHECK(WSTOPSIG(status) == (stops[way] ? stops[way] : SIGTRAP));
         go_on(child, &status);
     }
-    while (way == AFTER_STOP && WIFSTOPPED(status))
+    while (way >= AFTER_STOP && WIFSTOPPED(status))
         go_on(child, &status);
+    if (way == FAULTING) {
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+        return;
+    }
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == STATUS);
 }
 

@@ -25,7 +25,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::processor;
 use zpager_sys::signal::{
-    self, Action, Context, Info, Registers, SIGBUS, SIGSEGV, SIGSYS, is_extended,
+    self, Action, Context, Info, Registers, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, is_extended,
 };
 
 use crate::signals::handle;
@@ -33,9 +33,6 @@ use crate::threads::{BLOCK_BYTES, IS_SHARED, Thread};
 
 /// Signals by which the kernel tells a thread what is wrong with what it does.
 const CAUSED: [u32; 5] = [SIGILL, SIGBUS, SIGFPE, SIGSEGV, SIGSYS];
-
-const SIGILL: u32 = 4;
-const SIGFPE: u32 = 8;
 
 /// Where the last instruction of [`leave`] lies in it.
 const LAST_AT: usize = 192;

@@ -198,6 +198,7 @@ pub(crate) fn handle(thread: &mut Thread, signal: i32, info: &Info, context: &mu
             }
         }
         SIGBUS if is_caused && in_program && serve(thread, info.words[0], context) => return true,
+        _ if thread.be_traced_at(info, &mut context.registers) => {}
         signal => {
             let deliver = |process: &mut Process| process.deliver(thread, info, is_caused, context);
             match Process::with(deliver) {

@@ -6,8 +6,14 @@
 
 use crate::syscall::{Errno, checked, nr};
 
+/// An instruction that there is not.
+pub const SIGILL: u32 = 4;
+/// A breakpoint.
+pub const SIGTRAP: u32 = 5;
 /// The bad-memory signal that userfaultfd sends.
 pub const SIGBUS: u32 = 7;
+/// A division by zero, and the like.
+pub const SIGFPE: u32 = 8;
 /// By which the processes of a run call each other's pagers. Its default is to do nothing: one that
 /// comes when its process has become another program may not end that.
 pub const SIGURG: u32 = 23;

@@ -75,7 +75,7 @@ impl Process {
     fn trace_call(&mut self, thread: &mut Thread, arguments: [usize; 6]) -> Outcome {
         let [request, _, at, data, ..] = arguments;
         match request {
-            PTRACE_TRACEME => return thread.ask_to_be_traced(),
+            PTRACE_TRACEME => return self.ask_to_be_traced(thread),
             PTRACE_GETREGSET | PTRACE_SETREGSET => {
                 self.hold(thread, data, VECTOR_BYTES);
                 self.hold_vectors(thread, data, 1, false);

@@ -229,7 +229,8 @@ impl Process {
         for number in 1..=SIGNALS as u32 {
             let asked = self.actions[number as usize];
             let is_carrier = number == CARRIER && self.fd_signals != 0;
-            if is_handler(&asked) || OURS & only(number) != 0 || is_carrier {
+            let is_for_tracer = self.handles_for_tracer(number);
+            if is_handler(&asked) || OURS & only(number) != 0 || is_carrier || is_for_tracer {
                 // SAFETY: the program's own handler, or none.
                 let _ = unsafe { signal::action(number, Some(&asked)) };
             }

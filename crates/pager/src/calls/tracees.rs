@@ -3,33 +3,71 @@
 //! One that is traced stops at each of its signals, and while its memory is managed it gets some for its calls
 //! and its faults. Who traces it may wait for nothing but the program: gdb does in a vfork(2), lldb for the end
 //! of a pipe. So this is done as late as can be: right before the program is begun, when nothing in this memory
-//! is used any more, or before a signal is sent, by which it may mean to stop itself. The program begins without
-//! the agent, as it would stop for that all the time, too. One that only wants to know whether it is traced goes
-//! on.
+//! is used any more, before a signal is sent, by which it may mean to stop itself, or where it faults or meets a
+//! breakpoint, which it then does once more. The program begins without the agent, as it would stop for that all the
+//! time, too. One that only wants to know whether it is traced goes on.
 //!
 //! Source: ptrace(2).
 //!
 //! Bad case: a program that is not begun although it could have been, as its format is none: it stops at its next
-//! call. Who is stopped by another's signal after it has asked is not traced yet.
+//! call. Who is stopped by another's signal after it has asked is not traced yet. A breakpoint in the two bytes of
+//! `int 3` is not known from one in the byte of `int3`.
 
+use zpager_sys::signal::{
+    Info, Registers, SI_KERNEL, SIG_DFL, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP,
+};
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, process};
 
 use super::Outcome;
+use crate::process::Process;
+use crate::signals::install;
 use crate::threads::Thread;
 
 const EPERM: Errno = Errno(1);
 pub(super) const PTRACE_TRACEME: usize = 0;
 const X_OK: usize = 1;
+/// `int3`, behind which the processor is then.
+const BREAKPOINT_BYTES: usize = 1;
+/// What a program causes by itself, of which its tracer is to know.
+const CAUSED: [u32; 5] = [SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV];
 
-impl Thread {
+impl Process {
     /// The call itself. As ever it fails where it was made before.
-    pub(super) fn ask_to_be_traced(&mut self) -> Outcome {
-        if self.asks_to_be_traced || process::is_traced() {
+    pub(super) fn ask_to_be_traced(&mut self, thread: &mut Thread) -> Outcome {
+        if thread.asks_to_be_traced || process::is_traced() {
             return Outcome::Done(EPERM.as_result());
         }
-        self.asks_to_be_traced = true;
+        thread.asks_to_be_traced = true;
+        self.has_asked_to_be_traced = true;
+        for signal in CAUSED {
+            let asked = self.actions[signal as usize];
+            if asked.handler == SIG_DFL {
+                // As it was accepted before, or is not needed.
+                let _ = install(signal, &asked);
+            }
+        }
         Outcome::Done(0)
+    }
+
+    /// Whether the kernel has our handler for a signal although the program has none.
+    pub(super) fn handles_for_tracer(&self, signal: u32) -> bool {
+        self.has_asked_to_be_traced && CAUSED.contains(&signal)
+    }
+}
+
+impl Thread {
+    /// Has it be traced, if it asked for that, where it has caused a signal: it does so once more, for its tracer.
+    pub(crate) fn be_traced_at(&mut self, info: &Info, registers: &mut Registers) -> bool {
+        let signal = info.signal as u32;
+        if !self.asks_to_be_traced || info.code <= 0 || !CAUSED.contains(&signal) {
+            return false;
+        }
+        if signal == SIGTRAP && info.code == SI_KERNEL {
+            registers.rip -= BREAKPOINT_BYTES;
+        }
+        self.be_traced();
+        true
     }
 
     /// Has it be traced, if it asked for that, before a call that sends a signal.
