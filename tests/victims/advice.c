@@ -9,6 +9,8 @@
 #include <sys/uio.h>
 
 #define PAGES 512
+#define PART_PAGES ((size_t)128)
+#define PART_BYTES (PART_PAGES * PAGE_BYTES)
 
 #ifndef PR_SET_VMA
 #define PR_SET_VMA 0x53564d41
@@ -25,6 +27,40 @@ static void keep(char *memory, uint64_t tag) {
         int result = madvise(memory + 3 * PAGE_BYTES, (PAGES - 5) * PAGE_BYTES, advices[i]);
         CHECK(result == 0 || errno == EINVAL);
         pages_check(memory, PAGES, tag);
+    }
+}
+
+/* Of a mapping in three parts the middle one moves away and back, beside parts that were advised of what it was
+ * not, or of the same. */
+static void move_beside(char *memory, const char *advised, int advice, uint64_t tag) {
+    for (size_t part = 0; part < 3; part++)
+        if (advised[part] == 'x')
+            CHECK(madvise(memory + part * PART_BYTES, PART_BYTES, advice) == 0);
+    press();
+    char *middle = memory + PART_BYTES;
+    char *away = mremap(middle, PART_BYTES, PART_BYTES + 3 * PAGE_BYTES, MREMAP_MAYMOVE);
+    CHECK(away != MAP_FAILED && away != middle);
+    press();
+    pages_check(away, PART_PAGES, tag + PART_PAGES);
+    press();
+    int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+    CHECK(mremap(away, PART_BYTES + 3 * PAGE_BYTES, PART_BYTES, flags, middle) == middle);
+    press();
+    pages_check(memory, 3 * PART_PAGES, tag);
+}
+
+/* Both of what was advised before it could be known, and of what is advised then. */
+static void move_beside_all(char *early, uint64_t tag) {
+    const int advices[] = {MADV_DONTDUMP, MADV_RANDOM, MADV_SEQUENTIAL};
+    const char *parts[] = {"xxx", "x-x", "x--", "-x-", "--x"};
+    move_beside(early, "---", 0, tag);
+    for (size_t i = 0; i < COUNT(advices); i++) {
+        for (size_t which = 0; which < COUNT(parts); which++) {
+            char *memory = pages_map(3 * PART_PAGES);
+            pages_fill(memory, 3 * PART_PAGES, tag);
+            move_beside(memory, parts[which], advices[i], tag);
+            CHECK(munmap(memory, 3 * PART_BYTES) == 0);
+        }
     }
 }
 
@@ -278,12 +314,16 @@ static void grow(char *top, uint64_t tag) {
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
     char *early = grows_down(0x200000000000, tag + 5000);
+    char *advised = pages_map(3 * PART_PAGES);
+    pages_fill(advised, 3 * PART_PAGES, tag + 7000);
+    CHECK(madvise(advised, 3 * PART_BYTES, MADV_RANDOM) == 0);
     ballast_make(28);
     grow(early, tag + 5000);
     grow(grows_down(0x210000000000, tag + 6000), tag + 6000);
     char *memory = pages_map(PAGES);
     pages_fill(memory, PAGES, tag);
     keep(memory, tag);
+    move_beside_all(advised, tag + 7000);
     free_some(memory, tag);
     by_descriptor(memory, tag);
     ask(memory, tag);

@@ -106,6 +106,8 @@ impl Process {
     /// what is fetched ahead would take their place.
     pub(crate) fn adopt(&mut self, pages: Pages) {
         let (start, bytes) = bytes_of(&pages);
+        // The program may have advised how it is to be read.
+        self.keep_apart(start, bytes, false);
         let pagemap = open_pagemap().ok();
         if let Some(pagemap) = &pagemap {
             pagemap.each_guard(start..start + bytes, |guard| {

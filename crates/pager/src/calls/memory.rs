@@ -236,9 +236,10 @@ impl Process {
 
     /// The kernel ends the registration of whatever mapping the moved one becomes a part of, its
     /// neighbours at the target too (`mremap_userfaultfd_prep` after `copy_vma`). A mapping with
-    /// another property does not become a part; this one tells nobody but core dumps.
-    fn keep_apart(&self, start: usize, bytes: usize, apart: bool) {
-        let advice = if apart { nr::MADV_DONTDUMP } else { nr::MADV_DODUMP };
+    /// another property does not become a part, and this one no other managed mapping has: it says how
+    /// files are read, and is taken from those to which the program gives it.
+    pub(crate) fn keep_apart(&self, start: usize, bytes: usize, apart: bool) {
+        let advice = if apart { nr::MADV_RANDOM } else { nr::MADV_NORMAL };
         // Where it is refused nothing has changed.
         let _ = self.make(nr::__NR_madvise, [start, bytes, advice as usize, 0, 0, 0]);
     }
@@ -343,6 +344,7 @@ impl Process {
                 }
                 Outcome::of(result)
             }
+            nr::MADV_RANDOM | nr::MADV_SEQUENTIAL => self.advise_reading(pages, arguments),
             nr::MADV_GUARD_INSTALL => self.guard(pages, arguments),
             // Managed memory has no huge pages, and it is not merged with other pages.
             nr::MADV_HUGEPAGE | nr::MADV_COLLAPSE | nr::MADV_MERGEABLE => Outcome::Done(0),
@@ -402,6 +404,18 @@ impl Process {
                 self.unmanage(pages);
             }
             Err(_) => self.forget_missing(pages),
+        }
+        Outcome::of(result)
+    }
+
+    /// How files are to be read: what is managed is none, and must not have it ([`Process::keep_apart`]).
+    fn advise_reading(&mut self, pages: Pages, arguments: [usize; 6]) -> Outcome {
+        let result = self.make(nr::__NR_madvise, arguments);
+        let mut from = pages.start;
+        while let Some(part) = self.regions.first_part(&(from..pages.end)) {
+            let (start, bytes) = part.bytes();
+            self.keep_apart(start, bytes, false);
+            from = part.end;
         }
         Outcome::of(result)
     }
