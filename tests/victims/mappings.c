@@ -193,9 +193,10 @@ static void step_free(void) {
 }
 
 static void step_advise(void) {
-    static const int advices[] = {MADV_HUGEPAGE, MADV_NOHUGEPAGE,   MADV_SEQUENTIAL,
-                                  MADV_RANDOM,   MADV_WILLNEED,     MADV_NORMAL,
-                                  MADV_COLD,     MADV_POPULATE_READ};
+    static const int advices[] = {
+        MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_SEQUENTIAL, MADV_RANDOM,       MADV_WILLNEED,
+        MADV_NORMAL,   MADV_COLD,       MADV_DONTDUMP,   MADV_POPULATE_READ, MADV_DODUMP,
+    };
     size_t first, count = range(&first);
     if (count == 0)
         return;
@@ -240,6 +241,21 @@ static void step_move(void) {
     range_move(first, count, to);
     memcpy(places + to, places + first, count * sizeof *places);
     places_set(first, count, UNMAPPED, 0);
+}
+
+/* Away and back, where it becomes one with what it was cut out of: that is advised alike. */
+static void step_move_back(void) {
+    static const int advices[] = {MADV_DONTDUMP, MADV_DODUMP, MADV_RANDOM, MADV_NORMAL};
+    size_t first, count = range(&first), to = below(&rng, WINDOW_PAGES - LONGEST);
+    if (count == 0 || (to < first + count && first < to + count))
+        return;
+    long r = do_madvise(window, WINDOW_PAGES * PAGE_BYTES, advices[below(&rng, COUNT(advices))]);
+    CHECK(r == 0 || r == -ENOMEM);
+    range_move(first, count, to);
+    range_move(to, count, first);
+    places_set(to, count, UNMAPPED, 0);
+    for (size_t i = first < LONGEST ? 0 : first - LONGEST; i < first + count; i += 7)
+        place_check(i);
 }
 
 /* A new mapping with contents, most of which has left RAM again: one area, whatever was there. */
@@ -417,6 +433,7 @@ static void step(void) {
         step_free,
         step_advise,
         step_move,
+        step_move_back,
         step_move_keeping,
         step_resize,
         step_in_place,
