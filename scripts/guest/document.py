@@ -91,6 +91,10 @@ swapped, it put out what it should five times. Why is not known: it is not what 
 compiler put out the same 370 times without a limit, of these 250 with its collector set as in the guest, and 24
 times within `zpager run --memory 9M` and `12M`, of 40.
 
+zpager's rows of `fft x10`, `sort x6`, `compile 57` and `compile 65` (Linux 6.12) are of a later day than the others.
+`compile 57` took 125 s by the disk alone then. `compile 73`, which computes most of the time, took 62 s by the disk
+and 56 with zpager, on a slower host.
+
 `waited` are those of the seconds in which the guest's processor was ready and waited for one of the
 host's, or in which other machines had the host's. Where it waits for the disk anyway they cost little;
 where it computes, all of them.
