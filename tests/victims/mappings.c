@@ -194,8 +194,8 @@ static void step_free(void) {
 
 static void step_advise(void) {
     static const int advices[] = {
-        MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_SEQUENTIAL, MADV_RANDOM,       MADV_WILLNEED,
-        MADV_NORMAL,   MADV_COLD,       MADV_DONTDUMP,   MADV_POPULATE_READ, MADV_DODUMP,
+        MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_SEQUENTIAL, MADV_RANDOM, MADV_WILLNEED,
+        MADV_NORMAL,   MADV_COLD,       MADV_DONTDUMP,   MADV_DODUMP, MADV_POPULATE_READ,
     };
     size_t first, count = range(&first);
     if (count == 0)

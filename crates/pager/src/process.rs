@@ -109,8 +109,6 @@ pub(crate) struct Process {
     pub(crate) unborn: Option<&'static ProcessSlot>,
     /// Another process has, or had, its actions for signals, not copies of them (`CLONE_SIGHAND`).
     pub(crate) shares_actions: bool,
-    /// A thread of it has, so what it causes is handled.
-    pub(crate) has_asked_to_be_traced: bool,
     pub(crate) published: Published,
     /// Pages on their way out, behind the spares that others of them left.
     pub(crate) staging: Mapping,

@@ -514,7 +514,6 @@ fn build(
         shares_descriptors: false,
         unborn: None,
         shares_actions: false,
-        has_asked_to_be_traced: false,
         incoming_pages_max: 0,
         published: Published::default(),
         staging,

@@ -29,7 +29,7 @@ use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, PAGE_BYTES, dispatch, limits, process};
 use zpager_wire::EventKind;
 
-use super::Outcome;
+use super::{Outcome, tracees};
 use crate::identity;
 use crate::parked::CARRIER;
 use crate::process::Process;
@@ -229,8 +229,8 @@ impl Process {
         for number in 1..=SIGNALS as u32 {
             let asked = self.actions[number as usize];
             let is_carrier = number == CARRIER && self.fd_signals != 0;
-            let is_for_tracer = self.handles_for_tracer(number);
-            if is_handler(&asked) || OURS & only(number) != 0 || is_carrier || is_for_tracer {
+            let is_told = is_handler(&asked) || OURS & only(number) != 0 || is_carrier;
+            if is_told || tracees::may_be_handled(number, &asked) {
                 // SAFETY: the program's own handler, or none.
                 let _ = unsafe { signal::action(number, Some(&asked)) };
             }

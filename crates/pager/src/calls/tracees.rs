@@ -14,7 +14,7 @@
 //! `int 3` is not known from one in the byte of `int3`.
 
 use zpager_sys::signal::{
-    Info, Registers, SI_KERNEL, SIG_DFL, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP,
+    Action, Info, Registers, SI_KERNEL, SIG_DFL, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP,
 };
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, process};
@@ -39,21 +39,20 @@ impl Process {
             return Outcome::Done(EPERM.as_result());
         }
         thread.asks_to_be_traced = true;
-        self.has_asked_to_be_traced = true;
         for signal in CAUSED {
             let asked = self.actions[signal as usize];
-            if asked.handler == SIG_DFL {
-                // As it was accepted before, or is not needed.
+            if may_be_handled(signal, &asked) {
+                // A handler that the kernel refuses is one that it does not call: as before, the default acts.
                 let _ = install(signal, &asked);
             }
         }
         Outcome::Done(0)
     }
+}
 
-    /// Whether the kernel has our handler for a signal although the program has none.
-    pub(super) fn handles_for_tracer(&self, signal: u32) -> bool {
-        self.has_asked_to_be_traced && CAUSED.contains(&signal)
-    }
+/// Whether the kernel has our handler for a signal for which the program has none, if that has asked to be traced.
+pub(super) fn may_be_handled(signal: u32, asked: &Action) -> bool {
+    CAUSED.contains(&signal) && asked.handler == SIG_DFL
 }
 
 impl Thread {
