@@ -3,7 +3,8 @@
  * own affair, and no call that it may not make is made for it. Each in a child, whose memory has left
  * RAM: a filter that forbids little, one that forbids all but what is named, the mode that forbids
  * nearly everything; with handlers, blocked signals and a stack for them; a program begun under a
- * filter; and a filter for some threads or all, of which others compute, wait and read much meanwhile.
+ * filter; a filter for some threads or all, of which others compute, wait and read much meanwhile; and one of a child
+ * that has asked to be traced.
  */
 #include "victim.h"
 #include <linux/filter.h>
@@ -11,6 +12,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 
 #define PAGES (4 * MIB_PAGES)
 
@@ -197,6 +199,20 @@ static void beside_threads(int how, int is_first) {
         go_on();
 }
 
+enum { TRACED = 9, WAYS };
+
+/* It stops at each of its signals, which it is given then. */
+static void trace(pid_t child) {
+    int status, stops_seen = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    for (; WIFSTOPPED(status); stops_seen++) {
+        CHECK(WSTOPSIG(status) == SIGUSR1 || WSTOPSIG(status) == SIGURG);
+        CHECK(ptrace(PTRACE_CONT, child, NULL, WSTOPSIG(status)) == 0);
+        CHECK(waitpid(child, &status, 0) == child);
+    }
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0 && stops_seen == 3);
+}
+
 static void child_of(int way, char *self) {
     prepare();
     press();
@@ -234,6 +250,10 @@ static void child_of(int way, char *self) {
     case 8:
         beside_threads(way == 8 ? BY_CALL : FOR_ALL_THREADS, way != 7);
         _exit(0);
+    case TRACED:
+        CHECK(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
+        forbid_all_but(SECCOMP_RET_ERRNO | EPERM);
+        break;
     }
     go_on();
     _exit(0);
@@ -269,13 +289,16 @@ int main(int argc, char **argv) {
     ballast_make(28);
     memory = pages_map(PAGES);
     pages_fill(memory, PAGES, tag);
-    for (int way = 0; way < 9; way++) {
+    for (int way = 0; way < WAYS; way++) {
         press();
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0)
             child_of(way, argv[0]);
-        CHECK_CHILD(child);
+        if (way == TRACED)
+            trace(child);
+        else
+            CHECK_CHILD(child);
         pages_check(memory, PAGES, tag);
         note(way);
     }

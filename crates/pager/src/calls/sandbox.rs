@@ -235,6 +235,7 @@ impl Process {
                 let _ = unsafe { signal::action(number, Some(&asked)) };
             }
         }
+        thread.be_traced_unmanaged();
         while let Some((number, _)) = self.take_parked(thread, !0) {
             process::raise(number);
         }

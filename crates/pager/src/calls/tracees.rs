@@ -3,9 +3,9 @@
 //! One that is traced stops at each of its signals, and while its memory is managed it gets some for its calls
 //! and its faults. Who traces it may wait for nothing but the program: gdb does in a vfork(2), lldb for the end
 //! of a pipe. So this is done as late as can be: right before the program is begun, when nothing in this memory
-//! is used any more, before a signal is sent, by which it may mean to stop itself, or where it faults or meets a
-//! breakpoint, which it then does once more. The program begins without the agent, as it would stop for that all the
-//! time, too. One that only wants to know whether it is traced goes on.
+//! is used any more, before a signal is sent, by which it may mean to stop itself, where it faults or meets a
+//! breakpoint, which it then does once more, or when it leaves management. The program begins without the agent, as
+//! it would stop for that all the time, too. One that only wants to know whether it is traced goes on.
 //!
 //! Source: ptrace(2).
 //!
@@ -86,6 +86,13 @@ impl Thread {
             asked.is_ok()
         };
         if self.asks_to_be_traced && (is_at || can_begin()) {
+            self.be_traced();
+        }
+    }
+
+    /// Has it be traced, if it asked for that, as it gets no more signals of ours.
+    pub(super) fn be_traced_unmanaged(&mut self) {
+        if self.asks_to_be_traced {
             self.be_traced();
         }
     }
