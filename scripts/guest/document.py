@@ -26,7 +26,7 @@ dropped.
 | swap: disk | the disk alone |
 | swap: zram | zram, lz4, of {zram} % of the memory, with the disk behind it |
 | swap: zswap | zswap, lz4, {pool} % of the memory at most, on the disk |
-| swap: zpager | zpager, --memory {pool} % of the memory, --memory-ahead {ahead}M, the disk as its store |
+| swap: zpager | zpager, --memory {pool} % of the memory, --memory-ahead {ahead}M (4M under Linux 6.1), the disk as its store |
 
 {kernels}
 The share of the memory is the same for zswap's pool and for zpager, and for all programs: hp's best.
@@ -77,12 +77,12 @@ So zpager leaves programs up to three quarters of the pool where that is measure
 find that out is a part of its times here, as these programs take a minute.
 
 It is the worst where what a program uses again and again just fits without zpager. Before `fft x10` (Linux
-6.12) 31.7 MiB were free, and with zpager 20.5: its server takes 6, the least pool with what is ahead of it 5.
+6.12) 31.5 MiB were free, and with zpager 24.4: its server takes 5.5, the least pool with what is ahead of it 1.7.
 The disk alone brought 5,400 pages back then. With zpager it was 51,000 in another run of 258 s, nearly each with
-a read: they hardly shrink, and the pool had 2 % of them. `sort` is alike. With `--memory-ahead 1M` the former
-took 181 s in place of 188, the latter with `--memory 8M` as well more than 240, and where the kernel was told
-that the device is rotational, for which it reads what lies together in the swap area, the former more than 240.
-On a machine of 1 GiB these 11 MiB are a hundredth.
+a read: they hardly shrink, and the pool had 2 % of them. `sort` is alike. Where the kernel was told that the device
+is rotational, for which it reads what lies together in the swap area, it took more than 240 s. With
+`--memory-ahead 4M`, which is what Linux 6.1 has here, `sort x6` took 47 s and `compile 57` 172, and in the same hour
+27 and 136 with 1M. On a machine of 1 GiB these MiB are a hundredth.
 
 `compile 65` under Linux 6.1 is not in the tables: now and then it puts out something else whatever it swaps to, the disk
 alone too (one of three runs; zram one of two, zswap and zpager each time so far, one and two runs). One of the four
@@ -91,9 +91,7 @@ swapped, it put out what it should five times. Why is not known: it is not what 
 compiler put out the same 370 times without a limit, of these 250 with its collector set as in the guest, and 24
 times within `zpager run --memory 9M` and `12M`, of 40.
 
-zpager's rows of `fft x10`, `sort x6`, `compile 57` and `compile 65` (Linux 6.12) are of a later day than the others.
-`compile 57` took 125 s by the disk alone then. `compile 73`, which computes most of the time, took 62 s by the disk
-and 56 with zpager, on a slower host.
+zpager's rows under Linux 6.12 are of a later day than the others, as are the disk's of `sort x6` and `compile`.
 
 `waited` are those of the seconds in which the guest's processor was ready and waited for one of the
 host's, or in which other machines had the host's. Where it waits for the disk anyway they cost little;

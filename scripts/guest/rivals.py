@@ -14,7 +14,7 @@ POOL_PERCENT = 25
 ZRAM_PERCENT = 50
 SIZE_MIB = 512
 # Of zpager's share so much is taken before it is needed.
-AHEAD_MIB = 4
+AHEAD_MIB = 1
 
 CLEAN = "sync; echo 3 >/proc/sys/vm/drop_caches"
 SET_UP_SECONDS = 600

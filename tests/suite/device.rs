@@ -836,6 +836,29 @@ fn memory_is_taken_ahead_as_it_fills_and_given_back_as_it_empties() {
     }
 }
 
+/// A page of it that was read when it is wanted would take memory when there is none. (Small machines have not so
+/// much to spare.)
+#[test]
+fn all_code_is_in_memory_before_it_is_wanted() {
+    let server = Server::start("--size 96M --memory 48M --store none");
+    if server.memory_bytes("VmLck") == 0 {
+        println!("skipped: nobody allowed memory to be locked");
+        return;
+    }
+    let mappings =
+        std::fs::read_to_string(format!("/proc/{}/smaps", server.pid())).expect("it lives");
+    // Of each mapping the first line, and the next two, which are wanted, are in this order (proc_pid_smaps(5)).
+    let lines = mappings.lines().filter(|line| {
+        line.contains(" r-xp ") || line.starts_with("Size:") || line.starts_with("Rss:")
+    });
+    let lines: Vec<&str> = lines.collect();
+    let is_code = |lines: &&[&str]| lines[0].contains(" r-xp ") && lines[0].ends_with("/zpager");
+    let code = lines.windows(3).find(is_code).expect("it has code");
+    let kib = |line: &str| line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
+    assert!(kib(code[1]).is_some_and(|kib| kib > 1000), "{code:?}");
+    assert_eq!(kib(code[1]), kib(code[2]), "{code:?}");
+}
+
 /// Where the kernel has no memory for it, the thread that takes it goes on trying: it must not keep from
 /// the processor those who serve, or the kernel's own that make some.
 #[test]

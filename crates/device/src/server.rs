@@ -166,15 +166,7 @@ pub fn serve(
         Listen::Ublk(number) => Way::Ublk(Box::new(Control::open()?), number),
     };
     let has_cache = matches!(behind, Behind::Disk(_));
-    let (device, holes): (Served, _) = match behind {
-        Behind::Stores { row, cipher } => {
-            let (device, holes) = make_device(&setup, row, cipher)?;
-            (Arc::new(device), holes)
-        }
-        Behind::Disk(disk) => {
-            (Arc::new(CleanCache::new(Arena, &setup, disk).ok_or(NO_SPACE)?), None)
-        }
-    };
+    let (device, holes) = make_served(&setup, behind)?;
     prepare(&device, &setup, warn);
     let keeper = Arc::clone(&device);
     start_beside(move || {
@@ -227,6 +219,23 @@ fn start_ublk(
     Ok(ublk)
 }
 
+/// What is served, and who gives back what is free in its stores, if there are any.
+///
+/// Not a part of who calls it: a device of a tenth of a megabyte passes over this function's stack, which
+/// is given back before that is locked.
+#[inline(never)]
+fn make_served(setup: &Setup, behind: Behind) -> Result<(Served, Option<Holes>), String> {
+    match behind {
+        Behind::Stores { row, cipher } => {
+            let (device, holes) = make_device(setup, row, cipher)?;
+            Ok((Arc::new(device), holes))
+        }
+        Behind::Disk(disk) => {
+            Ok((Arc::new(CleanCache::new(Arena, setup, disk).ok_or(NO_SPACE)?), None))
+        }
+    }
+}
+
 /// The device, and who gives back what is free in its stores, if there are any.
 fn make_device(
     setup: &Setup,
@@ -271,7 +280,7 @@ fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) {
              allocations may wait for it: allow CAP_SYS_RESOURCE"
         ));
     }
-    starting::give_back();
+    starting::settle();
     // Pages are locked as they are touched: address space that is set aside costs nothing.
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     match mlockall(flags) {

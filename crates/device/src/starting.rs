@@ -1,9 +1,14 @@
-//! Memory that only starting took, given back before the server's memory is locked.
+//! Memory that only starting took, given back before the server's memory is locked, and code that is locked
+//! before it is needed.
 //!
 //! What is locked stays (mlockall(2)), and on a small machine it is missed: of a server in a guest of
 //! 64 MiB it was 2 MiB, of its code that reads the command line and so on, and of the stack that took.
 //!
-//! Source: madvise(2), MADV_DONTNEED; proc_pid_smaps(5).
+//! Where all code is a small part of the machine it is locked as a whole. What is not there is read from its file
+//! when it is wanted first, which takes a page; and where none is free, and those who could make some wait for
+//! this very server, that goes on for ever.
+//!
+//! Source: madvise(2), MADV_DONTNEED; mlock(2); proc_pid_smaps(5).
 //!
 //! Invariant: only what is read again from its file when it is wanted, or what nobody uses, is given
 //! back: parts of files that cannot be written to and were not, and the part of the first thread's
@@ -12,40 +17,85 @@
 use std::fs;
 use std::ops::Range;
 
-use rustix::mm::{Advice, madvise};
+use rustix::mm::{Advice, madvise, mlock};
+use zpager_sys::process::value_bytes;
 
 const PAGE_BYTES: usize = 4096;
 /// Below the caller's frame, for what it calls next.
 const STACK_KEPT_BYTES: usize = 64 << 10;
+/// All code is locked where it is this part of the machine's memory at most.
+const CODE_PART: u64 = 64;
 
-/// Gives back what this process has of its code and constants in RAM, and the stack that is not in use.
-pub(crate) fn give_back() {
+/// What this process has in RAM, and may do without.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Unneeded {
+    stack: Option<Range<usize>>,
+    /// Code and constants, as they are in their files.
+    code: Vec<Range<usize>>,
+}
+
+/// Gives back what this process has of the stack and does not use. Of its code and constants it locks all, or gives
+/// them back where they are too much for this machine.
+pub(crate) fn settle() {
     // Where the kernel does not tell there is nothing to be done.
     let mappings = fs::read("/proc/self/smaps").unwrap_or_default();
+    let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     // Names of files may be anything.
     let mappings = String::from_utf8_lossy(&mappings);
     let here = 0_u8;
-    for range in unneeded(&mappings, (&raw const here).addr()) {
-        let start = std::ptr::with_exposed_provenance_mut(range.start);
-        // SAFETY: what nobody has written to is read from its file again; below the frame and what is
-        // kept for calls nothing of the stack is in use.
-        let _ = unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) };
+    let unneeded = Unneeded::find(&mappings, (&raw const here).addr());
+    let most_bytes = value_bytes(&machine, "MemTotal:").unwrap_or(0) / CODE_PART;
+    let locks_code = unneeded.code_bytes() <= most_bytes;
+    unneeded.stack.iter().for_each(give_back);
+    for range in &unneeded.code {
+        if locks_code {
+            // SAFETY: a mapping of this process. Where it is not permitted the rest will not be, which is told.
+            let _ =
+                unsafe { mlock(std::ptr::with_exposed_provenance_mut(range.start), range.len()) };
+        } else {
+            give_back(range);
+        }
     }
 }
 
-/// What a caller with this frame can give back of the mappings in the text of /proc/PID/smaps.
-fn unneeded(mappings: &str, frame: usize) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
-    let mut last = None;
-    for line in mappings.lines() {
-        if let Some(mapping) = Mapping::read(line) {
-            last = Some(mapping);
-        } else if let Some(own) = line.strip_prefix("Anonymous:") {
-            let mapping = last.take();
-            found.extend(mapping.and_then(|mapping| mapping.unneeded(own.trim() == "0 kB", frame)));
+/// What [`Unneeded`] has.
+fn give_back(range: &Range<usize>) {
+    let start = std::ptr::with_exposed_provenance_mut(range.start);
+    // SAFETY: what nobody has written to is read from its file again; below the frame and what is
+    // kept for calls nothing of the stack is in use.
+    let _ = unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) };
+}
+
+impl Unneeded {
+    /// What a caller with this frame may do without, of the mappings in the text of /proc/PID/smaps.
+    fn find(mappings: &str, frame: usize) -> Self {
+        let mut found = Unneeded::default();
+        let mut last = None;
+        for line in mappings.lines() {
+            if let Some(mapping) = Mapping::read(line) {
+                last = Some(mapping);
+            } else if let (Some(mapping), Some(own)) = (&last, line.strip_prefix("Anonymous:")) {
+                found.add(mapping, own.trim() == "0 kB", frame);
+            }
+        }
+        found
+    }
+
+    /// `is_as_in_file`: no page of the mapping was written to.
+    fn add(&mut self, mapping: &Mapping<'_>, is_as_in_file: bool, frame: usize) {
+        let Mapping { range, rights, name } = mapping;
+        let is_read_only = matches!(*rights, "r-xp" | "r--p");
+        if *name == "[stack]" && range.contains(&frame) {
+            let end = frame.saturating_sub(STACK_KEPT_BYTES) / PAGE_BYTES * PAGE_BYTES;
+            self.stack = (range.start < end).then_some(range.start..end);
+        } else if is_read_only && is_as_in_file && name.starts_with('/') {
+            self.code.push(range.clone());
         }
     }
-    found
+
+    fn code_bytes(&self) -> u64 {
+        self.code.iter().map(|range| range.len() as u64).sum()
+    }
 }
 
 /// The first line of a mapping.
@@ -63,16 +113,6 @@ impl<'a> Mapping<'a> {
         let range = address(start)?..address(end)?;
         let (rights, name) = (fields.next()?, fields.nth(3).unwrap_or_default());
         Some(Mapping { range, rights, name })
-    }
-
-    /// `is_as_in_file`: no page of it was written to.
-    fn unneeded(self, is_as_in_file: bool, frame: usize) -> Option<Range<usize>> {
-        if self.name == "[stack]" && self.range.contains(&frame) {
-            let end = frame.saturating_sub(STACK_KEPT_BYTES) / PAGE_BYTES * PAGE_BYTES;
-            return (self.range.start < end).then_some(self.range.start..end);
-        }
-        let is_read_only = matches!(self.rights, "r-xp" | "r--p");
-        (is_read_only && is_as_in_file && self.name.starts_with('/')).then_some(self.range)
     }
 }
 
@@ -104,17 +144,21 @@ Anonymous:             0 kB
 
     #[test]
     fn what_is_as_in_its_file_and_unused_stack_are_not_needed() {
-        let files = [0x55c9_5d19_2000..0x55c9_5d48_f000, 0x55c9_5d48_f000..0x55c9_5d8e_f000];
-        let stack = 0x7ffe_0000_0000..0x7ffe_000f_0000;
-        assert_eq!(unneeded(MAPPINGS, 0x7ffe_0010_0123), [&files[..], &[stack]].concat());
-        assert_eq!(unneeded(MAPPINGS, 0x7f4a_19a3_2123), files, "another thread's frame");
-        assert_eq!(unneeded("", 0), []);
+        let code = vec![0x55c9_5d19_2000..0x55c9_5d48_f000, 0x55c9_5d48_f000..0x55c9_5d8e_f000];
+        let of_another_thread = Unneeded { stack: None, code: code.clone() };
+        let of_the_first = Unneeded { stack: Some(0x7ffe_0000_0000..0x7ffe_000f_0000), code };
+        assert_eq!(of_the_first.code_bytes(), 0x75_d000);
+        assert_eq!(Unneeded::find(MAPPINGS, 0x7ffe_0010_0123), of_the_first);
+        assert_eq!(Unneeded::find(MAPPINGS, 0x7f4a_19a3_2123), of_another_thread);
+        assert_eq!(Unneeded::find("", 0), Unneeded::default());
     }
 
     #[test]
     fn a_process_goes_on_without_its_code() {
         let before = b"all of it".to_vec();
-        give_back();
+        let mappings = fs::read_to_string("/proc/self/smaps").expect("there");
+        Unneeded::find(&mappings, 0).code.iter().for_each(give_back);
+        settle();
         assert_eq!(before, b"all of it");
     }
 }
