@@ -95,6 +95,7 @@ hazards! {
     threads "threads" 20;
     race "race" 16;
     flights "flights" 20;
+    half_done "half_done" 20;
     readers "readers" 20 in Disk;
     departures "departures" 24 in Disk;
     beginners "beginners" 20;
@@ -196,6 +197,7 @@ mod whole {
         executions "executions" 20, Static;
         signals "signals" 20, Static StaticPie Musl;
         sigheirs "sigheirs" 20, Static Musl;
+        half_done "half_done" 20, Static;
         sigstacks "sigstacks" 20, Static;
         mappings "mappings" 20 "raw", Static StaticPie;
         reservation "reservation" 20, Static StaticPie Musl;

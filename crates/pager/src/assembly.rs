@@ -151,6 +151,9 @@ pub unsafe extern "C" fn enter() {
     naked_asm!(
         "lea rsp, [rip + {stack} + {bytes}]",
         "cld",
+        // Twice: the stack is aligned at the call.
+        "push rax",
+        "push rax",
         "push r11",
         "push r10",
         "call {entered}",

@@ -362,7 +362,7 @@ impl Process {
             Some(At::Piece(is_made)) => {
                 self.interrupt(thread, context, is_made || temporary.is_some());
             }
-            None => {}
+            None => thread.end_begun(context),
         }
         let told = if is_caused { told(info, context) } else { *info };
         self.enter(thread, signal, &told, context, temporary)

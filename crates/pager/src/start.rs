@@ -160,8 +160,14 @@ unsafe fn begin_managed(control: &Control, run_pid: i32) {
     let pointer = thread_pointer();
     let mask = signal::set_mask(!0);
     let sequences = sequences_guess(pointer as u64).map(|word| word as usize);
-    let first =
-        Found { tid: process::tid(), stack_pointer: 0, thread_pointer: pointer, mask, sequences };
+    let first = Found {
+        tid: process::tid(),
+        stack_pointer: 0,
+        thread_pointer: pointer,
+        mask,
+        sequences,
+        begun_bytes: 0,
+    };
     let mut beginning = Beginning { first, outcome: Err(EINVAL) };
     // SAFETY: the caller's promise; all signals are blocked.
     unsafe { call_on_entry_stack((&raw mut beginning) as usize, manage_from_start) };
@@ -297,6 +303,8 @@ struct Found {
     mask: Mask,
     /// Where its area of restartable sequences is, and its bytes.
     sequences: [usize; 2],
+    /// Bytes of the transfer that it makes next which are done already.
+    begun_bytes: usize,
 }
 
 /// Entered by the supervisor; see [`zpager_wire::Entry`].
@@ -309,13 +317,14 @@ pub(crate) extern "C" fn entered(
     passed: *mut Passed,
     sequences_start: usize,
     sequences_bytes: usize,
+    begun_bytes: usize,
 ) -> isize {
     PASSED.store(passed, Relaxed);
     processor::leave_forbidden_time_stamps();
     let known = Known::of_word(known);
     let sequences = [sequences_start, sequences_bytes];
     let tid = process::tid();
-    let found = Found { tid, stack_pointer, thread_pointer, mask, sequences };
+    let found = Found { tid, stack_pointer, thread_pointer, mask, sequences, begun_bytes };
     let outcome = match what {
         what if what == Entry::Process as u64 => {
             let outcome = manage_process(&found, Some(known));
@@ -784,11 +793,12 @@ impl Process {
 
     /// Takes the calling thread into management.
     fn manage_thread(&mut self, found: &Found) -> Result<(), Errno> {
-        let Found { tid, stack_pointer, thread_pointer, mask, sequences } = *found;
+        let Found { tid, stack_pointer, thread_pointer, mask, sequences, begun_bytes } = *found;
         self.spare_stack(stack_pointer, thread_pointer);
         self.spare_control_block(thread_pointer, sequences);
         let thread: &mut Thread = self.threads.claim(self.pid, self.sharer, true).ok_or(ENOMEM)?;
         thread.tid.store(tid, Relaxed);
+        thread.begun_bytes = begun_bytes;
         thread.pretended_mask = mask & OURS;
         // SAFETY: the block's stack is this thread's; the program's own stack is restored by nobody else.
         let alternate = unsafe { signal::set_alternate_stack(&thread.stack()) }?;

@@ -102,6 +102,8 @@ pub(crate) struct Thread {
     pub(crate) call: usize,
     /// The call that it makes in pieces.
     pub(crate) continued: Option<Continued>,
+    /// Bytes that were done, before it was managed, of the transfer that is its first call since; or 0.
+    pub(crate) begun_bytes: usize,
     /// The call about several messages that it makes in parts.
     pub(crate) messages: Option<Messages>,
     /// Its registers before the `execve` that it is in.
@@ -152,10 +154,11 @@ impl Thread {
     }
 
     /// Whether it cannot do without the pager until something ends: its start, a call that leads to the
-    /// trap, or the use that a child makes of this memory.
+    /// trap or is half done, or the use that a child makes of this memory.
     pub(crate) fn is_in_midst(&self) -> bool {
         let is_called = self.watched.is_some()
             || self.continued.is_some()
+            || self.begun_bytes != 0
             || self.messages.is_some()
             || self.executing.is_some();
         let is_begun = self.tid.load(Relaxed) == CLAIMED || self.child_pid.load(Relaxed) != 0;
@@ -272,6 +275,7 @@ impl Threads {
         thread.temporary_mask = None;
         thread.alternate = AlternateStack::NONE;
         thread.foreign_fault = (0, 0);
+        thread.begun_bytes = 0;
         thread.continued = None;
         thread.messages = None;
         thread.executing = None;

@@ -64,7 +64,8 @@ pub const CALL_THREAD: usize = GIVE_BACK + 2;
 /// stack pointer, `rcx` its fs base, `r8` its signal mask before the entry; the last three
 /// of [`Entry::Load`] are its own. `r9` is where a table of [`Passed`] descriptors
 /// is, or 0. `r10` is where the thread's area of restartable sequences is, and
-/// `r11` its bytes ([`sequences_guess`] where nobody knows). The entry moves to a
+/// `r11` its bytes ([`sequences_guess`] where nobody knows). `rax` is how many bytes of a transfer, which
+/// the thread is to make anew, were done before it was stopped, or 0. The entry moves to a
 /// stack of the agent's own, so all threads of the process must be stopped and one
 /// entered at a time. It ends by sending SIGTRAP to its own thread until the
 /// supervisor takes note, with [`ENDED`] in `r15` and in `r12` 0 or a negative error

@@ -111,7 +111,11 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
         }
         return;
     }
-    match process.call(thread, context) {
+    let outcome = match core::mem::take(&mut thread.begun_bytes) {
+        0 => process.call(thread, context),
+        done_bytes => process.go_on_with_pieces(thread, context, done_bytes),
+    };
+    match outcome {
         Outcome::GoOn => {
             let is_made_again =
                 waits::is_made_again(number as u32) || process.is_timed_transfer(thread, context);

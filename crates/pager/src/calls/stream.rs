@@ -147,6 +147,39 @@ pub(crate) struct Continued {
 }
 
 impl Continued {
+    /// Of which nothing is done.
+    fn new(context: &Context, descriptor: Descriptor, header: [usize; 7]) -> Self {
+        Continued {
+            before: context.registers,
+            descriptor,
+            vector: 0,
+            within_bytes: 0,
+            done_bytes: 0,
+            asked_bytes: 0,
+            is_disturbed: false,
+            is_asked_first: false,
+            header,
+            control_bytes: header[CONTROL_BYTES],
+            said: None,
+            vectors: [[0; 2]; PIECE_VECTORS],
+        }
+    }
+
+    /// Whether it would have done more, and nothing but the bytes that it did tells how far it came.
+    fn can_be_gone_on_with(&self) -> bool {
+        let is_stream = self.descriptor == Descriptor::StreamSocket;
+        let is_plain = self.flags() & WHOLE == 0;
+        match self.number() {
+            nr::__NR_write | nr::__NR_writev => is_stream || self.descriptor == Descriptor::Pipe,
+            nr::__NR_sendto | nr::__NR_sendmsg => is_stream && is_plain,
+            nr::__NR_recvfrom => {
+                let has_name = self.before.arguments()[4] != 0;
+                is_stream && is_plain && self.wants_all() && !has_name
+            }
+            _ => false,
+        }
+    }
+
     fn number(&self) -> u32 {
         self.before.rax as u32
     }
@@ -252,20 +285,31 @@ impl Process {
         descriptor: Descriptor,
         header: [usize; 7],
     ) -> Outcome {
-        thread.continued = Some(Continued {
-            before: context.registers,
-            descriptor,
-            vector: 0,
-            within_bytes: 0,
-            done_bytes: 0,
-            asked_bytes: 0,
-            is_disturbed: false,
-            is_asked_first: false,
-            header,
-            control_bytes: header[CONTROL_BYTES],
-            said: None,
-            vectors: [[0; 2]; PIECE_VECTORS],
-        });
+        thread.continued = Some(Continued::new(context, descriptor, header));
+        self.next_piece(thread, context);
+        Outcome::Arranged
+    }
+
+    /// Goes on with a call that had done so much when the thread was stopped, to be managed from then on: the stop
+    /// ended it, as a signal does, but no signal comes to the program.
+    pub(super) fn go_on_with_pieces(
+        &mut self,
+        thread: &mut Thread,
+        context: &mut Context,
+        done_bytes: usize,
+    ) -> Outcome {
+        let [fd, at, ..] = context.registers.arguments();
+        let header = match context.registers.rax as u32 {
+            nr::__NR_sendmsg => self.peek_words(at).unwrap_or([0; 7]),
+            _ => [0; 7],
+        };
+        let mut continued = Continued::new(context, descriptor(fd), header);
+        continued.done_bytes = done_bytes;
+        if !continued.can_be_gone_on_with() {
+            return Outcome::Done(done_bytes as isize);
+        }
+        thread.continued = Some(continued);
+        self.advance(thread, done_bytes);
         self.next_piece(thread, context);
         Outcome::Arranged
     }
@@ -485,6 +529,16 @@ impl Continued {
 }
 
 impl Thread {
+    /// A signal of the program's came before it has gone on with what was begun before it was managed: that ends
+    /// the call.
+    pub(crate) fn end_begun(&mut self, context: &mut Context) {
+        let done_bytes = core::mem::take(&mut self.begun_bytes);
+        if done_bytes > 0 {
+            context.registers.rax = done_bytes;
+            context.registers.rip += stubs::SYSCALL_BYTES;
+        }
+    }
+
     /// After a signal of the pager's own: a piece may have been cut short by it alone.
     pub(crate) fn note_disturbed(&mut self) {
         if let Some(continued) = self.continued.as_mut() {

@@ -8,6 +8,10 @@
 //! the entry may have overwritten, and those that give EINTR after every stop
 //! (signal(7), "interruption of system calls by stop signals"). A timeout that is
 //! relative starts again from its whole length.
+//!
+//! A transfer that was half done ends with what was done, which no signal of the program's explains to it. It is
+//! made anew as well, and the agent told how much is done ([`zpager_wire::Entry`]): only the agent can go on
+//! with the rest, or end the call with that, and only once it manages the thread.
 
 use libc::{c_long, user_regs_struct};
 
@@ -45,6 +49,19 @@ const ENDED_BY_STOPS: [c_long; 23] = [
     libc::SYS_writev,
 ];
 
+/// Calls that may have done a part, of which the agent does the rest.
+const HALF_DONE: [c_long; 5] =
+    [libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_write, libc::SYS_writev];
+
+/// The bytes that a stopped thread has done of a transfer, and may go on with; otherwise 0.
+pub(crate) fn begun_bytes(stopped: &user_regs_struct, handler_comes: bool) -> u64 {
+    let call = stopped.orig_rax.cast_signed();
+    let may_be = !handler_comes && stopped.rax.cast_signed() > 0 && HALF_DONE.contains(&call);
+    let is_all =
+        call != libc::SYS_writev && call != libc::SYS_sendmsg && stopped.rax >= stopped.rdx;
+    if may_be && !is_all { stopped.rax } else { 0 }
+}
+
 /// The registers with which a stopped thread shall go on, given those with which it stopped and
 /// whether a handler of the program's own is about to run (the call then ends as it does without
 /// zpager).
@@ -56,7 +73,7 @@ pub(crate) fn registers_to_go_on(
     let made_anew = match stopped.rax.cast_signed() {
         CONTINUED_BY_KERNEL => !handler_comes,
         INTERRUPTED => !handler_comes && ENDED_BY_STOPS.contains(&call),
-        _ => false,
+        _ => begun_bytes(stopped, handler_comes) > 0,
     };
     if call < 0 || !made_anew {
         return *stopped;
@@ -78,6 +95,8 @@ pub(crate) fn registers_interrupted(stopped: &user_regs_struct) -> user_regs_str
 mod tests {
     use super::*;
 
+    const ASKED_BYTES: i64 = 100;
+
     fn stopped(call: i64, result: i64) -> user_regs_struct {
         // SAFETY: a `user_regs_struct` is numbers only.
         let zero: user_regs_struct = unsafe { std::mem::zeroed() };
@@ -85,6 +104,7 @@ mod tests {
             rip: 0x1002,
             orig_rax: call.cast_unsigned(),
             rax: result.cast_unsigned(),
+            rdx: ASKED_BYTES.cast_unsigned(),
             rsp: 7,
             ..zero
         }
@@ -101,6 +121,13 @@ mod tests {
             (epoll, 3, false, false),
             (libc::SYS_close, INTERRUPTED, false, false),
             (libc::SYS_read, -512, false, false),
+            (libc::SYS_read, 5, false, false),
+            (libc::SYS_write, 5, false, true),
+            (libc::SYS_write, 5, true, false),
+            (libc::SYS_write, ASKED_BYTES, false, false),
+            (libc::SYS_writev, ASKED_BYTES, false, true),
+            (libc::SYS_write, 0, false, false),
+            (libc::SYS_write, -32, false, false),
             (-1, CONTINUED_BY_KERNEL, false, false),
             (-1, INTERRUPTED, false, false),
         ];

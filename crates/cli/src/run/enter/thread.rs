@@ -17,7 +17,7 @@ use zpager_wire::{ENDED, Entry, sequences_guess};
 
 use super::At;
 use super::ptrace::{self, Report, RseqConfiguration};
-use super::restart::{CONTINUED_BY_KERNEL, registers_interrupted, registers_to_go_on};
+use super::restart::{CONTINUED_BY_KERNEL, begun_bytes, registers_interrupted, registers_to_go_on};
 use crate::run::living::is_ending;
 
 /// How long one entry may take: the agent walks the page tables of the whole process.
@@ -76,6 +76,9 @@ pub(crate) struct StoppedThread {
     /// Those with which it stopped, and with which it goes on.
     stopped: user_regs_struct,
     registers: user_regs_struct,
+    /// Bytes done of the transfer that it makes anew, once it is managed.
+    begun_bytes: u64,
+    is_managed: bool,
     /// Where its area of restartable sequences is, and its bytes.
     sequences: [u64; 2],
     /// The signals that the program handles.
@@ -116,6 +119,8 @@ impl StoppedThread {
             tid,
             stopped: registers,
             registers: registers_to_go_on(&registers, handler_comes),
+            begun_bytes: begun_bytes(&registers, handler_comes),
+            is_managed: false,
             sequences,
             handled,
             vector_state: ptrace::vector_state(tid)?,
@@ -149,6 +154,7 @@ impl StoppedThread {
     pub(super) fn enter(&mut self, at: At, entry: Entry) -> Result<(), Trouble> {
         let own = [self.registers.rsp, self.registers.fs_base, self.mask];
         self.enter_with(at, entry, own)?;
+        self.is_managed = true;
         self.mask &= !AGENT_SIGNALS;
         Ok(())
     }
@@ -174,6 +180,7 @@ impl StoppedThread {
             r9: at.passed,
             r10: sequences_start,
             r11: sequences_bytes,
+            rax: self.begun_bytes,
             ..self.registers
         })?;
         match i32::try_from(answer.cast_signed()) {
@@ -262,7 +269,10 @@ impl StoppedThread {
         let handler_comes = (sent.own | common.left | bits(&self.signals)) & takes != 0;
         common.left &= !takes;
         let is_made_anew = self.registers.rip != self.stopped.rip;
-        if is_made_anew && handler_comes {
+        if self.begun_bytes > 0 {
+            // The agent knows how much is done, also where a handler comes.
+            self.registers = if self.is_managed { self.registers } else { self.stopped };
+        } else if is_made_anew && handler_comes {
             self.registers = registers_interrupted(&self.stopped);
         } else if !self.has_run && self.stopped.rax.cast_signed() == CONTINUED_BY_KERNEL {
             // The kernel still knows how much of its time is left.
