@@ -37,6 +37,18 @@ int main(int argc, char **argv) {
     CHECK(resident_count(locked + 10 * PAGE_BYTES, 20) == 20);
     CHECK(munlockall() == 0);
     CHECK(mlock2(locked, 50 * PAGE_BYTES, MLOCK_ONFAULT) == 0 && munlockall() == 0);
+    /* In many places of a mapping, which is one again then. */
+    pages_fill(fresh, LOCKED_PAGES, tag + 9);
+    for (size_t page = 0; page < LOCKED_PAGES; page += 8)
+        CHECK(mlock(fresh + page * PAGE_BYTES, PAGE_BYTES) == 0);
+    CHECK(munlock(fresh, LOCKED_PAGES * PAGE_BYTES) == 0);
+    press();
+    size_t bytes = LOCKED_PAGES * PAGE_BYTES;
+    fresh = mremap(fresh, bytes, 4 * bytes, MREMAP_MAYMOVE);
+    CHECK(fresh != MAP_FAILED);
+    press();
+    pages_check(fresh, LOCKED_PAGES, tag + 9);
+    zeros_check(fresh + bytes, 3 * bytes);
     /* All that comes may be refused, as where the limit of locked memory forbids it. */
     int locks_all = mlockall(MCL_FUTURE) == 0;
     CHECK(locks_all || errno == ENOMEM || errno == EPERM);

@@ -17,7 +17,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use zpager_sys::dispatch::SYS_USER_DISPATCH;
+use zpager_sys::dispatch::{AUDIT_ARCH_X86_64, SYS_USER_DISPATCH};
 use zpager_sys::signal::{
     self, Action, AlternateStack, Context, Frame, Info, Mask, OURS, Place, Registers, SA_NOCLDSTOP,
     SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO,
@@ -172,7 +172,13 @@ pub(crate) fn handle(thread: &mut Thread, signal: i32, info: &Info, context: &mu
         context.registers.rip -= stubs::SYSCALL_BYTES;
     }
     match signal as u32 {
-        SIGSYS if is_caused && info.code == SYS_USER_DISPATCH => calls::dispatch(thread, context),
+        SIGSYS if is_caused && info.code == SYS_USER_DISPATCH => {
+            // Which architecture's call it is stands behind its number.
+            match info.words[1] >> u32::BITS {
+                AUDIT_ARCH_X86_64 => calls::dispatch(thread, context),
+                _ => calls::refuse_foreign(context),
+            }
+        }
         SIGURG => {
             let ours = [GIVE_BACK, BRING_IN, CALL_THREAD];
             let is_ours = info.code == SI_QUEUE && ours.contains(&info.words[1]);

@@ -12,6 +12,8 @@ const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SYS_DISPATCH_ON: usize = 1;
 /// `si_code` of a SIGSYS that dispatch sent.
 pub const SYS_USER_DISPATCH: i32 = 2;
+/// The architecture of a call of the `syscall` instruction, in 64-bit mode (<linux/audit.h>).
+pub const AUDIT_ARCH_X86_64: usize = 0xc000_003e;
 /// Value of the selector that has calls dispatched.
 pub const SELECTOR_BLOCK: u8 = 1;
 

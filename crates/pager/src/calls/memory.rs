@@ -31,7 +31,7 @@ const PROTECTION_MASK: usize = 7;
 const LOCKED_PART: usize = 4;
 
 /// Most parts of a mapping that were left alone, of which it is made whole again.
-const GAPS_MAX: usize = 8;
+const GAPS_MAX: usize = 256;
 
 fn page_end(address: usize) -> usize {
     address.saturating_add(PAGE_BYTES - 1) & !(PAGE_BYTES - 1)

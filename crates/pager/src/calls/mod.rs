@@ -80,6 +80,12 @@ impl Outcome {
     }
 }
 
+/// A call of a 32-bit program, by `int 0x80`: it fails, as with a kernel that does not know such calls. Its
+/// numbers and arguments are others, and it could change memory as those can.
+pub(crate) fn refuse_foreign(context: &mut Context) {
+    context.registers.rax = process_calls::ENOSYS.as_result() as usize;
+}
+
 /// Serves a call that was dispatched. `context` stands behind the program's `syscall`.
 pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     let number = context.registers.rax;

@@ -14,7 +14,7 @@ use crate::threads::Thread;
 use crate::unmanage::{ROBUST_HEAD_BYTES, robust_list_head};
 
 const EFAULT: Errno = Errno(14);
-const ENOSYS: Errno = Errno(38);
+pub(super) const ENOSYS: Errno = Errno(38);
 const EINVAL: Errno = Errno(22);
 /// Longest path or argument, and most arguments, that the kernel takes.
 const STRING_BYTES_MAX: usize = 128 * 1024;
