@@ -26,7 +26,7 @@ const PR_SET_SECCOMP: usize = 22;
 const PR_GET_NAME: usize = 16;
 /// `PR_SET_VMA`, which gives memory a name.
 const PR_SET_VMA: usize = 0x5356_4d41;
-const OPTION_BYTES: usize = 256;
+const OPTION_BYTES: usize = 1024;
 /// Most entries of a list of robust mutexes that the kernel looks at.
 const ROBUST_MAX: usize = 2048;
 
