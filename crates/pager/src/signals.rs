@@ -176,7 +176,7 @@ pub(crate) fn handle(thread: &mut Thread, signal: i32, info: &Info, context: &mu
             // Which architecture's call it is stands behind its number.
             match info.words[1] >> u32::BITS {
                 AUDIT_ARCH_X86_64 => calls::dispatch(thread, context),
-                _ => calls::refuse_foreign(context),
+                _ => calls::refuse_foreign(thread, context),
             }
         }
         SIGURG => {

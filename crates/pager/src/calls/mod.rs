@@ -82,8 +82,12 @@ impl Outcome {
 
 /// A call of a 32-bit program, by `int 0x80`: it fails, as with a kernel that does not know such calls. Its
 /// numbers and arguments are others, and it could change memory as those can.
-pub(crate) fn refuse_foreign(context: &mut Context) {
-    context.registers.rax = process_calls::ENOSYS.as_result() as usize;
+pub(crate) fn refuse_foreign(thread: &mut Thread, context: &mut Context) {
+    context.registers.rax = match core::mem::take(&mut thread.begun_bytes) {
+        0 => process_calls::ENOSYS.as_result() as usize,
+        // It was made before this thread was managed, and only had a number like those of transfers.
+        result => result,
+    };
 }
 
 /// Serves a call that was dispatched. `context` stands behind the program's `syscall`.
