@@ -80,8 +80,8 @@ It is the worst where what a program uses again and again just fits without zpag
 6.12) 31.5 MiB were free, and with zpager 24.4: its server takes 5.5, the least pool with what is ahead of it 1.7.
 The disk alone brought 5,400 pages back then. With zpager it was 51,000 in another run of 258 s, nearly each with
 a read: they hardly shrink, and the pool had 2 % of them. `sort` is alike. Where the kernel was told that the device
-is rotational, for which it reads what lies together in the swap area, it took more than 240 s. On a machine of
-1 GiB these 7 MiB are less than a hundredth.
+is rotational, for which it reads what lies together in the swap area, `fft x10` took more than 240 s. On a machine
+of 1 GiB these 7 MiB are less than a hundredth.
 
 `compile 65` under Linux 6.1 is not in the tables: now and then it puts out something else whatever it swaps to, the disk
 alone too (one of three runs; zram one of two, zswap and zpager each time so far, one and two runs). One of the four

@@ -15,6 +15,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/auxv.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -34,6 +35,10 @@
 #include <sys/utsname.h>
 
 #define SLOTS 4096
+#ifndef PR_GET_AUXV
+#define PR_GET_AUXV 0x41555856
+#endif
+
 static char *slots;
 static size_t next_slot;
 
@@ -262,6 +267,8 @@ static void processes(void) {
     stack_t *stack = slot();
     struct sigaction *action = slot(), *old_action = slot();
     unsigned *cpu = slot(), *node = slot();
+    /* More than what most options of prctl write, across the border of two pages. */
+    unsigned long *vector = memset((char *)slot() + PAGE_BYTES - 256, 1, 512);
     press();
     CHECK(uname(names) == 0 && strcmp(names->sysname, "Linux") == 0);
     CHECK(syscall(SYS_sched_getaffinity, 0, sizeof *cpus, cpus) > 0);
@@ -274,6 +281,10 @@ static void processes(void) {
     press();
     CHECK(prctl(PR_SET_NAME, thread_name) == 0 && prctl(PR_GET_NAME, read_name) == 0);
     CHECK(strcmp(read_name, "named") == 0);
+    if (prctl(PR_GET_AUXV, vector, 512, 0, 0) > 0)
+        CHECK(getauxval(vector[0]) == vector[1] && vector[33] != 0x0101010101010101);
+    else
+        CHECK(errno == EINVAL); /* before Linux 6.4 */
     CHECK(syscall(SYS_getrandom, bytes, PAGE_BYTES, 0) == (long)PAGE_BYTES);
     CHECK(getgroups(256, groups) >= 0 && sched_getparam(0, (struct sched_param *)parameter) == 0);
     CHECK(syscall(SYS_getcpu, cpu, node, NULL) == 0 && *cpu < 4096);

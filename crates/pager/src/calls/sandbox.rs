@@ -235,7 +235,8 @@ impl Process {
                 let _ = unsafe { signal::action(number, Some(&asked)) };
             }
         }
-        thread.be_traced_unmanaged();
+        // It gets no more signals of ours.
+        thread.be_traced();
         while let Some((number, _)) = self.take_parked(thread, !0) {
             process::raise(number);
         }

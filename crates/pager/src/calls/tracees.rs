@@ -90,17 +90,12 @@ impl Thread {
         }
     }
 
-    /// Has it be traced, if it asked for that, as it gets no more signals of ours.
-    pub(super) fn be_traced_unmanaged(&mut self) {
-        if self.asks_to_be_traced {
-            self.be_traced();
+    /// Has it be traced, if it asked for that.
+    pub(super) fn be_traced(&mut self) {
+        if core::mem::take(&mut self.asks_to_be_traced) {
+            // SAFETY: no memory is touched. One that cannot be traced is not.
+            let _ = unsafe { checked(nr::__NR_ptrace, [PTRACE_TRACEME]) };
         }
-    }
-
-    fn be_traced(&mut self) {
-        self.asks_to_be_traced = false;
-        // SAFETY: no memory is touched. One that cannot be traced is not.
-        let _ = unsafe { checked(nr::__NR_ptrace, [PTRACE_TRACEME]) };
     }
 }
 

@@ -53,13 +53,13 @@ const ENDED_BY_STOPS: [c_long; 23] = [
 const HALF_DONE: [c_long; 5] =
     [libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_write, libc::SYS_writev];
 
-/// The bytes that a stopped thread has done of a transfer, and may go on with; otherwise 0.
-pub(crate) fn begun_bytes(stopped: &user_regs_struct, handler_comes: bool) -> u64 {
+/// Whether a thread has stopped with a part of a transfer done, as far as its registers tell.
+fn is_half_done(stopped: &user_regs_struct) -> bool {
     let call = stopped.orig_rax.cast_signed();
-    let may_be = !handler_comes && stopped.rax.cast_signed() > 0 && HALF_DONE.contains(&call);
-    let is_all =
-        call != libc::SYS_writev && call != libc::SYS_sendmsg && stopped.rax >= stopped.rdx;
-    if may_be && !is_all { stopped.rax } else { 0 }
+    let has_vectors = call == libc::SYS_writev || call == libc::SYS_sendmsg;
+    HALF_DONE.contains(&call)
+        && stopped.rax.cast_signed() > 0
+        && (has_vectors || stopped.rax < stopped.rdx)
 }
 
 /// The registers with which a stopped thread shall go on, given those with which it stopped and
@@ -71,11 +71,11 @@ pub(crate) fn registers_to_go_on(
 ) -> user_regs_struct {
     let call = stopped.orig_rax.cast_signed();
     let made_anew = match stopped.rax.cast_signed() {
-        CONTINUED_BY_KERNEL => !handler_comes,
-        INTERRUPTED => !handler_comes && ENDED_BY_STOPS.contains(&call),
-        _ => begun_bytes(stopped, handler_comes) > 0,
+        CONTINUED_BY_KERNEL => true,
+        INTERRUPTED => ENDED_BY_STOPS.contains(&call),
+        _ => is_half_done(stopped),
     };
-    if call < 0 || !made_anew {
+    if call < 0 || handler_comes || !made_anew {
         return *stopped;
     }
     user_regs_struct {

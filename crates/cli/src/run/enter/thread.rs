@@ -17,7 +17,7 @@ use zpager_wire::{ENDED, Entry, sequences_guess};
 
 use super::At;
 use super::ptrace::{self, Report, RseqConfiguration};
-use super::restart::{CONTINUED_BY_KERNEL, begun_bytes, registers_interrupted, registers_to_go_on};
+use super::restart::{CONTINUED_BY_KERNEL, registers_interrupted, registers_to_go_on};
 use crate::run::living::is_ending;
 
 /// How long one entry may take: the agent walks the page tables of the whole process.
@@ -76,8 +76,7 @@ pub(crate) struct StoppedThread {
     /// Those with which it stopped, and with which it goes on.
     stopped: user_regs_struct,
     registers: user_regs_struct,
-    /// Bytes done of the transfer that it makes anew, once it is managed.
-    begun_bytes: u64,
+    /// The agent manages it.
     is_managed: bool,
     /// Where its area of restartable sequences is, and its bytes.
     sequences: [u64; 2],
@@ -119,7 +118,6 @@ impl StoppedThread {
             tid,
             stopped: registers,
             registers: registers_to_go_on(&registers, handler_comes),
-            begun_bytes: begun_bytes(&registers, handler_comes),
             is_managed: false,
             sequences,
             handled,
@@ -139,6 +137,17 @@ impl StoppedThread {
     /// Where the thread was in its program.
     pub(crate) fn instruction(&self) -> u64 {
         self.registers.rip
+    }
+
+    /// Whether it makes the call anew in which it stopped.
+    fn is_made_anew(&self) -> bool {
+        self.registers.rip != self.stopped.rip
+    }
+
+    /// Bytes done of a transfer that it makes anew once it is managed, or 0.
+    fn begun_bytes(&self) -> u64 {
+        let done = self.stopped.rax.cast_signed().max(0).cast_unsigned();
+        if self.is_made_anew() { done } else { 0 }
     }
 
     /// Whether it stopped in futex(2), or where the kernel continues that after an earlier stop.
@@ -180,7 +189,7 @@ impl StoppedThread {
             r9: at.passed,
             r10: sequences_start,
             r11: sequences_bytes,
-            rax: self.begun_bytes,
+            rax: self.begun_bytes(),
             ..self.registers
         })?;
         match i32::try_from(answer.cast_signed()) {
@@ -268,11 +277,10 @@ impl StoppedThread {
         let takes = self.handled & !self.mask;
         let handler_comes = (sent.own | common.left | bits(&self.signals)) & takes != 0;
         common.left &= !takes;
-        let is_made_anew = self.registers.rip != self.stopped.rip;
-        if self.begun_bytes > 0 {
+        if self.begun_bytes() > 0 {
             // The agent knows how much is done, also where a handler comes.
             self.registers = if self.is_managed { self.registers } else { self.stopped };
-        } else if is_made_anew && handler_comes {
+        } else if self.is_made_anew() && handler_comes {
             self.registers = registers_interrupted(&self.stopped);
         } else if !self.has_run && self.stopped.rax.cast_signed() == CONTINUED_BY_KERNEL {
             // The kernel still knows how much of its time is left.
