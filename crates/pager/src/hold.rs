@@ -11,6 +11,22 @@ use crate::process::Process;
 use crate::regions::Pages;
 use crate::threads::Thread;
 
+/// What is copied at once of memory that is read one behind the other.
+const WINDOW_BYTES: usize = 1024;
+
+/// A part of the program's memory, copied once for all that is read of it.
+pub(crate) struct Window {
+    /// Where it lies: at a multiple of its size, so within one page.
+    place: Option<usize>,
+    bytes: [u8; WINDOW_BYTES],
+}
+
+impl Window {
+    pub(crate) fn new() -> Self {
+        Window { place: None, bytes: [0; WINDOW_BYTES] }
+    }
+}
+
 /// The pages of `bytes` at `address`.
 pub(crate) fn pages_of(address: usize, bytes: usize) -> Pages {
     let end = address.saturating_add(bytes).min(1 << 47).div_ceil(PAGE_BYTES);
@@ -49,6 +65,36 @@ impl Process {
             self.make_resident(pages_of(address, out.len()), Keep::Copies);
         }
         zpager_sys::process::peek(address, out).is_ok()
+    }
+
+    /// The bytes from `address` to the end of the window that it is in, which is moved there.
+    pub(crate) fn peek_through<'a>(
+        &mut self,
+        window: &'a mut Window,
+        address: usize,
+    ) -> Option<&'a [u8]> {
+        let offset = address % WINDOW_BYTES;
+        let place = address - offset;
+        if window.place != Some(place) {
+            window.place = None;
+            if !self.peek(place, &mut window.bytes) {
+                return None;
+            }
+            window.place = Some(place);
+        }
+        Some(&window.bytes[offset..])
+    }
+
+    /// A word through a window, or besides it where it crosses its end.
+    pub(crate) fn peek_word_through(
+        &mut self,
+        window: &mut Window,
+        address: usize,
+    ) -> Option<usize> {
+        match self.peek_through(window, address)?.first_chunk() {
+            Some(bytes) => Some(usize::from_ne_bytes(*bytes)),
+            None => self.peek_words(address).map(|[word]| word),
+        }
     }
 
     /// Copies words of the program's memory.

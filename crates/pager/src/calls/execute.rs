@@ -21,14 +21,15 @@
 //! Bad case: an environment of more variables than the record has places for;
 //! that program is not managed, and the user is told.
 
+use zpager_sys::Errno;
 use zpager_sys::file::Fd;
 use zpager_sys::signal::{Context, Registers};
 use zpager_sys::syscall::nr;
-use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_sys::{limits, process};
 use zpager_wire::{CONTROL_VARIABLE, EventKind};
 
 use super::Outcome;
+use crate::hold::Window;
 use crate::identity;
 use crate::process::Process;
 use crate::start::{PATH_BYTES, control_path, descriptor_path};
@@ -190,9 +191,11 @@ impl Process {
     /// Goes through the variables and copies the list; `None` where it cannot be read.
     fn look_at(&mut self, thread: &mut Thread, variables: usize, agent: &[u8]) -> Option<Seen> {
         let mut seen = Seen::default();
+        let (mut words, mut texts) = (Window::new(), Window::new());
         let name = CONTROL_VARIABLE.as_bytes();
         while variables != 0 && seen.variables <= VARIABLES_MAX {
-            let [string] = self.peek_words(variables + seen.variables * size_of::<usize>())?;
+            let place = variables + seen.variables * size_of::<usize>();
+            let string = self.peek_word_through(&mut words, place)?;
             if string == 0 {
                 break;
             }
@@ -200,7 +203,7 @@ impl Process {
             thread.environment.list[at] = string;
             seen.variables += 1;
             let mut text = [0; CONTROL_BYTES_MAX];
-            let length = self.peek_text(string, &mut text)?;
+            let length = self.peek_text(&mut texts, string, &mut text)?;
             if let Some(value) = text[..length].strip_prefix(name)
                 && let Some(value) = value.strip_prefix(b"=")
             {
@@ -209,7 +212,8 @@ impl Process {
                 seen.has_control = value == ours;
                 seen.has_other_control = value != ours;
             } else if text[..length].starts_with(PRELOAD) && seen.preload.is_none() {
-                let length = self.peek_text(string, &mut thread.environment.preload)?;
+                let place = &mut thread.environment.preload;
+                let length = self.peek_text(&mut texts, string, place)?;
                 let value = &thread.environment.preload[PRELOAD.len()..length];
                 seen.has_agent = value.split(|byte| b": ".contains(byte)).any(|one| one == agent);
                 (seen.preload, seen.preload_bytes) = (Some(at), length);
@@ -219,19 +223,16 @@ impl Process {
     }
 
     /// Copies a string up to its zero byte, or as much as there is room for; gives its length.
-    fn peek_text(&mut self, address: usize, out: &mut [u8]) -> Option<usize> {
+    fn peek_text(&mut self, window: &mut Window, address: usize, out: &mut [u8]) -> Option<usize> {
         let mut length = 0;
         while length < out.len() {
-            let at = address.checked_add(length)?;
-            let step = (PAGE_BYTES - at % PAGE_BYTES).min(out.len() - length);
-            let part = &mut out[length..length + step];
-            if !self.peek(at, part) {
-                return None;
-            }
+            let part = self.peek_through(window, address.checked_add(length)?)?;
+            let part = &part[..part.len().min(out.len() - length)];
+            out[length..length + part.len()].copy_from_slice(part);
             if let Some(end) = part.iter().position(|&byte| byte == 0) {
                 return Some(length + end);
             }
-            length += step;
+            length += part.len();
         }
         Some(length)
     }

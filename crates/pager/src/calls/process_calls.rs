@@ -8,6 +8,7 @@ use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, limits, process};
 
 use super::Outcome;
+use crate::hold::Window;
 use crate::identity;
 use crate::process::Process;
 use crate::threads::Thread;
@@ -19,7 +20,6 @@ const EINVAL: Errno = Errno(22);
 /// Longest path or argument, and most arguments, that the kernel takes.
 const STRING_BYTES_MAX: usize = 128 * 1024;
 const STRINGS_MAX: usize = 1 << 16;
-const STRING_STEP_BYTES: usize = 256;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SET_NAME: usize = 15;
 const PR_SET_SECCOMP: usize = 22;
@@ -153,32 +153,36 @@ impl Process {
 
     /// Holds a string in the program's memory, up to its zero byte.
     pub(super) fn hold_string(&mut self, thread: &mut Thread, address: usize) {
+        self.hold_string_through(&mut Window::new(), thread, address);
+    }
+
+    fn hold_string_through(&mut self, window: &mut Window, thread: &mut Thread, address: usize) {
         let mut bytes = 0;
         // Nothing has to be held of a string that no managed memory can be in.
         while self.is_managed(address.saturating_add(bytes), STRING_BYTES_MAX.saturating_sub(bytes))
         {
             let at = address.saturating_add(bytes);
-            let step = STRING_STEP_BYTES - at % STRING_STEP_BYTES;
-            let mut part = [0u8; STRING_STEP_BYTES];
             if bytes == 0 || at.is_multiple_of(zpager_sys::PAGE_BYTES) {
                 self.hold_once(thread, at, Self::hold_to_read);
             }
-            if !self.peek(at, &mut part[..step]) || part[..step].contains(&0) {
-                return;
+            match self.peek_through(window, at) {
+                Some(part) if !part.contains(&0) => bytes += part.len(),
+                _ => return,
             }
-            bytes += step;
         }
     }
 
+    /// Holds a list of strings, up to a word of zero, and the strings.
     pub(super) fn hold_strings(&mut self, thread: &mut Thread, list: usize) {
+        let (mut words, mut text) = (Window::new(), Window::new());
         for at in 0..STRINGS_MAX {
             let place = list + at * size_of::<usize>();
             if list == 0 {
                 return;
             }
             self.hold_once(thread, place, Self::hold_to_read);
-            match self.peek_words(place) {
-                Some([string @ (1..)]) => self.hold_string(thread, string),
+            match self.peek_word_through(&mut words, place) {
+                Some(string @ (1..)) => self.hold_string_through(&mut text, thread, string),
                 _ => return,
             }
         }
