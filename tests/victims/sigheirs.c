@@ -67,6 +67,18 @@ static void ignore(unsigned which) {
         CHECK(signal(ours[i], which >> i & 1 ? SIG_IGN : SIG_DFL) != SIG_ERR);
 }
 
+static void take_all(unsigned which) {
+    sigset_t set = set_of(which);
+    for (unsigned left = which; left;) {
+        siginfo_t info;
+        int signal = sigtimedwait(&set, &info, &(struct timespec){0, 0});
+        CHECK(signal > 0 && info.si_code == SI_QUEUE && info.si_value.sival_int == VALUE);
+        for (unsigned i = 0; i < COUNT(ours); i++)
+            if (ours[i] == signal)
+                left &= ~(1u << i);
+    }
+}
+
 /* The program that is executed: what it finds, and whether it can live with it. */
 static int probe(char **argv) {
     unsigned wanted[3], found[3] = {blocked(), ignored(), pending()};
@@ -83,15 +95,7 @@ static int probe(char **argv) {
         press();
         CHECK(blocked() == wanted[0] && ignored() == wanted[1] && pending() == wanted[2]);
     }
-    sigset_t set = set_of(wanted[2]);
-    for (unsigned left = wanted[2]; left;) {
-        siginfo_t info;
-        int signal = sigtimedwait(&set, &info, &(struct timespec){0, 0});
-        CHECK(signal > 0 && info.si_code == SI_QUEUE && info.si_value.sival_int == VALUE);
-        for (unsigned i = 0; i < COUNT(ours); i++)
-            if (ours[i] == signal)
-                left &= ~(1u << i);
-    }
+    take_all(wanted[2]);
     return 0;
 }
 
@@ -231,10 +235,13 @@ static void fails(void) {
         send_self(URG);
         pid_t sender = fork();
         CHECK(sender >= 0);
+        /* With pauses: where the next one always waits already, nothing but the handler runs. */
         if (sender == 0)
-            for (;;)
+            for (unsigned turn = 0;; turn++) {
                 if (kill(getppid(), SIGUSR1) != 0 || getppid() == 1)
                     _exit(0);
+                usleep(turn * 37 % 200);
+            }
         for (int i = 0; i < FAILURES || comes < 100; i++) {
             CHECK(execv("/nowhere", list) == -1 && errno == ENOENT);
             CHECK(blocked() == ALL && ignored() == (BUS | SYS) && pending() == URG);
@@ -247,6 +254,27 @@ static void fails(void) {
         _exit(0);
     }
     CHECK_CHILD(child);
+}
+
+/* What is pending while memory gets short: asked for all the time. */
+static void asks_on(void) {
+    block(ALL);
+    send_self(ALL);
+    pid_t child = fork(), ended;
+    CHECK(child >= 0);
+    if (child == 0) {
+        ballast_make(MIB);
+        press();
+        _exit(0);
+    }
+    int status;
+    do {
+        ended = waitpid(child, &status, WNOHANG);
+        CHECK(pending() == ALL && blocked() == ALL && ignored() == 0);
+    } while (ended == 0);
+    CHECK(ended == child && status == 0);
+    take_all(ALL);
+    block(0);
 }
 
 int main(int argc, char **argv) {
@@ -262,8 +290,10 @@ int main(int argc, char **argv) {
         executes(ALL, ALL & ~URG, URG, "go");
         executes(0, ALL, 0, "go");
         executes(BUS | URG, SYS, 0, turn ? "fill" : "go");
-        if (turn == 0)
+        if (turn == 0) {
+            asks_on();
             ballast_make(MIB);
+        }
     }
     note(tag);
     executes_beside();

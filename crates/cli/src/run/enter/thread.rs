@@ -165,6 +165,7 @@ impl StoppedThread {
         self.enter_with(at, entry, own)?;
         self.is_managed = true;
         self.mask &= !AGENT_SIGNALS;
+        [&mut self.stopped, &mut self.registers].into_iter().for_each(forget_call);
         Ok(())
     }
 
@@ -296,8 +297,9 @@ impl StoppedThread {
                 (first.si_signo, rest)
             }
         };
-        let _ = ptrace::detach(self.tid, first);
+        // While it still stands: it may ask for what is pending as soon as it goes on.
         rest.iter().for_each(|information| send(pid, self.tid, information));
+        let _ = ptrace::detach(self.tid, first);
     }
 
     fn put_back(&self) -> io::Result<()> {
@@ -316,6 +318,15 @@ fn send(pid: pid_t, tid: pid_t, information: &siginfo_t) {
         if libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, information) != 0 {
             libc::syscall(libc::SYS_tgkill, pid, tid, signal);
         }
+    }
+}
+
+/// Lets the registers of a thread that stopped behind a call not look as if the call was still to be dispatched: the
+/// kernel has served it, and a SIGSYS that comes now is not in its place.
+fn forget_call(registers: &mut user_regs_struct) {
+    if registers.rcx == registers.rip && registers.r11 == registers.eflags {
+        // A call changes it, so that nobody counts on it.
+        registers.rcx = 0;
     }
 }
 
