@@ -435,6 +435,22 @@ static void offsets(void) {
     close(fds[0]), close(fds[1]), close(out), close(file);
 }
 
+#define LONG_PAGES (32 * MIB_PAGES)
+
+/* Buffers of far more than the kernel fills: of them only that is brought in. */
+static void long_buffers(void) {
+    char *many = pages_map(LONG_PAGES), *link = string("structs-long");
+    size_t bytes = LONG_PAGES * PAGE_BYTES;
+    CHECK(symlink("structs-nowhere", link) == 0);
+    press();
+    CHECK(readlink(link, many, bytes) == 15 && memcmp(many, "structs-nowhere", 15) == 0);
+    CHECK(readlinkat(AT_FDCWD, link, many, bytes) == 15 && unlink(link) == 0);
+    CHECK(syscall(SYS_getcwd, many, bytes) > 0 && many[0] == '/');
+    CHECK(syscall(SYS_flistxattr, file, many, bytes) >= 0 || errno == EOPNOTSUPP);
+    CHECK(syscall(SYS_sched_getaffinity, 0, bytes, many) > 0);
+    CHECK(munmap(many, bytes) == 0);
+}
+
 static void bad_addresses(void) {
     CHECK(syscall(SYS_stat, address(16), address(16)) == -1 && errno == EFAULT);
     CHECK(syscall(SYS_uname, address(16)) == -1 && errno == EFAULT);
@@ -461,6 +477,7 @@ int main(int argc, char **argv) {
     strings_across();
     arrays_behind();
     pointed();
+    long_buffers();
     offsets();
     bad_addresses();
     return victim_end();

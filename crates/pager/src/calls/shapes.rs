@@ -21,6 +21,8 @@ enum Argument {
     Fixed(usize),
     /// Points to as many bytes as another argument says.
     Bytes(usize),
+    /// The same, and at most so many, however many more there are.
+    AtMost(usize, usize),
     /// Points to a word, and as many bytes behind it as another argument says.
     WordAndBytes(usize),
     /// Points to an array: bytes an element, argument with the number.
@@ -47,8 +49,8 @@ enum Argument {
 }
 
 use Argument::{
-    Array, BufferAt, ByteAPage, Bytes, BytesAt, Event, Fixed, Length, Message, Set, Text, Value,
-    Waiters, WordAndBytes,
+    Array, AtMost, BufferAt, ByteAPage, Bytes, BytesAt, Event, Fixed, Length, Message, Set, Text,
+    Value, Waiters, WordAndBytes,
 };
 
 /// What an argument of an unknown call is taken to point to.
@@ -60,8 +62,12 @@ const MESSAGE_BYTES: usize = 56;
 const EVENT_BYTES: usize = 64;
 const COOKIE_BYTES: usize = 32;
 const SIGEV_THREAD: usize = 2;
-/// `XATTR_SIZE_MAX`.
+/// `PATH_MAX`.
+const PATH_BYTES_MAX: usize = 4096;
+/// `XATTR_SIZE_MAX`, and `XATTR_LIST_MAX`.
 const ATTRIBUTE_BYTES_MAX: usize = 65536;
+/// A set of as many processors as Linux can be built for.
+const PROCESSORS_BYTES_MAX: usize = 8192 / 8;
 /// `struct futex_waitv`, most of them, and a futex with the number of its node.
 const WAITER_BYTES: usize = 24;
 const WAITERS_MAX: usize = 128;
@@ -111,26 +117,26 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_rename | nr::__NR_link | nr::__NR_symlink | nr::__NR_pivot_root => &[Text, Text],
         nr::__NR_renameat | nr::__NR_renameat2 | nr::__NR_linkat => &[Value, Text, Value, Text],
         nr::__NR_symlinkat => &[Text, Value, Text],
-        nr::__NR_readlink => &[Text, Bytes(2)],
-        nr::__NR_readlinkat => &[Value, Text, Bytes(3)],
+        nr::__NR_readlink => &[Text, AtMost(2, PATH_BYTES_MAX)],
+        nr::__NR_readlinkat => &[Value, Text, AtMost(3, PATH_BYTES_MAX)],
         nr::__NR_utime => &[Text, Fixed(16)],
         nr::__NR_utimes => &[Text, Fixed(32)],
         nr::__NR_utimensat | nr::__NR_futimesat => &[Value, Text, Fixed(32)],
-        nr::__NR_getcwd => &[Bytes(1)],
+        nr::__NR_getcwd => &[AtMost(1, PATH_BYTES_MAX)],
         nr::__NR_getdents | nr::__NR_getdents64 => &[Value, Bytes(2)],
         nr::__NR_mount => &[Text, Text, Text, Value, Text],
         nr::__NR_setxattr | nr::__NR_lsetxattr | nr::__NR_getxattr | nr::__NR_lgetxattr => {
-            &[Text, Text, Bytes(3)]
+            &[Text, Text, AtMost(3, ATTRIBUTE_BYTES_MAX)]
         }
-        nr::__NR_fsetxattr | nr::__NR_fgetxattr => &[Value, Text, Bytes(3)],
-        nr::__NR_listxattr | nr::__NR_llistxattr => &[Text, Bytes(2)],
-        nr::__NR_flistxattr => &[Value, Bytes(2)],
+        nr::__NR_fsetxattr | nr::__NR_fgetxattr => &[Value, Text, AtMost(3, ATTRIBUTE_BYTES_MAX)],
+        nr::__NR_listxattr | nr::__NR_llistxattr => &[Text, AtMost(2, ATTRIBUTE_BYTES_MAX)],
+        nr::__NR_flistxattr => &[Value, AtMost(2, ATTRIBUTE_BYTES_MAX)],
         nr::__NR_removexattr | nr::__NR_lremovexattr => &[Text, Text],
         nr::__NR_fremovexattr => &[Value, Text],
         nr::__NR_setxattrat | nr::__NR_getxattrat => {
             &[Value, Text, Value, Text, BufferAt(ATTRIBUTE_BYTES_MAX)]
         }
-        nr::__NR_listxattrat => &[Value, Text, Value, Bytes(4)],
+        nr::__NR_listxattrat => &[Value, Text, Value, AtMost(4, ATTRIBUTE_BYTES_MAX)],
         nr::__NR_removexattrat => &[Value, Text, Value, Text],
         nr::__NR_statmount => &[Fixed(64), Bytes(2)],
         nr::__NR_listmount => &[Fixed(64), Array(8, 2)],
@@ -187,7 +193,9 @@ fn shape(number: u32) -> Option<&'static [Argument]> {
         nr::__NR_getresuid | nr::__NR_getresgid => &[Fixed(4), Fixed(4), Fixed(4)],
         nr::__NR_capget | nr::__NR_capset => &[Fixed(8), Fixed(24)],
         nr::__NR_sethostname | nr::__NR_setdomainname => &[Bytes(1)],
-        nr::__NR_sched_setaffinity | nr::__NR_sched_getaffinity => &[Value, Value, Bytes(1)],
+        nr::__NR_sched_setaffinity | nr::__NR_sched_getaffinity => {
+            &[Value, Value, AtMost(1, PROCESSORS_BYTES_MAX)]
+        }
         nr::__NR_sched_setparam | nr::__NR_sched_getparam => &[Value, Fixed(4)],
         nr::__NR_sched_setscheduler => &[Value, Value, Fixed(4)],
         nr::__NR_sched_rr_get_interval => &[Value, TIME],
@@ -293,6 +301,7 @@ impl Process {
             Value => {}
             Fixed(bytes) => self.hold(thread, pointer, bytes),
             Bytes(at) => self.hold(thread, pointer, arguments[at]),
+            AtMost(at, most) => self.hold(thread, pointer, arguments[at].min(most)),
             WordAndBytes(at) => {
                 self.hold(thread, pointer, arguments[at].saturating_add(size_of::<usize>()));
             }
