@@ -33,6 +33,7 @@ use crate::fault::{Begun, Fault};
 use crate::parked::{CARRIER, KINDS};
 use crate::process::Process;
 use crate::resume::{handle_bus, postpone};
+use crate::start::image;
 use crate::stubs::{self, At};
 use crate::threads::{IS_SHARED, Thread};
 
@@ -242,7 +243,9 @@ fn is_caused(info: &Info, registers: &Registers, in_program: bool) -> bool {
 /// One that has been served does not ([`calls::dispatch`]).
 fn is_call_lost(registers: &Registers) -> bool {
     let is_made = registers.rcx == registers.rip && registers.r11 == registers.eflags;
-    is_made && (stubs::at(registers.rip).is_none() || stubs::is_behind_trap(registers.rip))
+    // SAFETY: the process is managed.
+    let undispatched = unsafe { image() }.range();
+    is_made && !undispatched.contains(&registers.rip)
 }
 
 /// What the processor calls a page fault, and what else raises SIGBUS: a segment that is not present, such a stack,
