@@ -462,6 +462,32 @@ static void bad_addresses(void) {
     CHECK(syscall(SYS_execve, address(16), address(16), NULL) == -1 && errno == EFAULT);
 }
 
+/* Masks in memory that is managed and may not be written or read, across its border, and where there is none. */
+static void bad_masks(void) {
+    char *memory = pages_map(3);
+    uint64_t mask = 1u << (SIGUSR1 - 1), none = 0, found;
+    char *border = memory + 2 * PAGE_BYTES - sizeof mask / 2;
+    memcpy(memory, &mask, sizeof mask);
+    memcpy(border, &mask, sizeof mask);
+    press();
+    CHECK(mprotect(memory, 2 * PAGE_BYTES, PROT_READ) == 0);
+    press();
+    CHECK(raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, 8, 0, 0) == 0);
+    CHECK(raw(SYS_rt_sigprocmask, SIG_BLOCK, 0, (long)memory, 8, 0, 0) == -EFAULT);
+    CHECK(raw(SYS_rt_sigprocmask, SIG_BLOCK, 0, (long)border, 8, 0, 0) == -EFAULT);
+    CHECK(raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)memory, (long)&found, 8, 0, 0) == 0);
+    CHECK(found == 0);
+    CHECK(raw(SYS_rt_sigprocmask, SIG_UNBLOCK, (long)border, (long)&found, 8, 0, 0) == 0);
+    CHECK(found == mask);
+    CHECK(raw(SYS_rt_sigaction, SIGUSR1, 0, (long)memory, 8, 0, 0) == -EFAULT);
+    CHECK(raw(SYS_rt_sigpending, (long)memory, 8, 0, 0, 0, 0) == -EFAULT);
+    CHECK(mprotect(memory, PAGE_BYTES, PROT_NONE) == 0);
+    CHECK(raw(SYS_rt_sigprocmask, SIG_BLOCK, (long)memory, 0, 8, 0, 0) == -EFAULT);
+    CHECK(munmap(memory, 3 * PAGE_BYTES) == 0);
+    CHECK(raw(SYS_rt_sigprocmask, SIG_BLOCK, (long)memory, 0, 8, 0, 0) == -EFAULT);
+    CHECK(raw(SYS_rt_sigprocmask, SIG_BLOCK, 0, (long)memory, 8, 0, 0) == -EFAULT);
+}
+
 int main(int argc, char **argv) {
     note(victim_start(argc, argv));
     umask(022);
@@ -480,5 +506,6 @@ int main(int argc, char **argv) {
     long_buffers();
     offsets();
     bad_addresses();
+    bad_masks();
     return victim_end();
 }

@@ -4,7 +4,7 @@
 //! A hold is let go at the thread's next entry into the pager from its program,
 //! not when the call returns: nothing has to run after the call.
 
-use zpager_sys::PAGE_BYTES;
+use zpager_sys::{Errno, PAGE_BYTES};
 
 use crate::copies::Keep;
 use crate::process::Process;
@@ -100,6 +100,52 @@ impl Process {
     /// Copies words of the program's memory.
     pub(crate) fn peek_words<const N: usize>(&mut self, address: usize) -> Option<[usize; N]> {
         words(|bytes| self.peek(address, bytes))
+    }
+
+    /// The same of what a call of the thread is about, with this stack pointer: without the kernel where it can be.
+    pub(crate) fn read_words<const N: usize>(
+        &mut self,
+        thread: &Thread,
+        stack_pointer: usize,
+        address: usize,
+    ) -> Option<[usize; N]> {
+        let pages = pages_of(address, N * size_of::<usize>());
+        if !self.is_sure(thread, stack_pointer, &pages) {
+            return self.peek_words(address);
+        }
+        self.make_resident(pages, Keep::Copies);
+        // SAFETY: it is there, to be read, and resident.
+        Some(unsafe { (address as *const [usize; N]).read_unaligned() })
+    }
+
+    /// Writes words that a call of the thread gives, to memory that may be absent or not mapped: without the kernel
+    /// where it can be.
+    pub(crate) fn write_words<const N: usize>(
+        &mut self,
+        thread: &mut Thread,
+        stack_pointer: usize,
+        address: usize,
+        words: [usize; N],
+    ) -> Result<(), Errno> {
+        self.hold(thread, address, size_of_val(&words));
+        if !self.is_sure(thread, stack_pointer, &pages_of(address, size_of_val(&words))) {
+            return zpager_sys::process::poke(address, &words);
+        }
+        // SAFETY: it is there, to be written, and held.
+        unsafe { (address as *mut [usize; N]).write_unaligned(words) };
+        Ok(())
+    }
+
+    /// Whether the pager may read and write a page of the program as its own memory: what is managed, as long as no
+    /// other thread can be just about to change that, and what the stack pointer points to, without which the thread
+    /// could not go on. To ask the kernel to copy a few bytes takes as long as half a call that is dispatched.
+    fn is_sure(&self, thread: &Thread, stack_pointer: usize, pages: &Pages) -> bool {
+        let is_on_stack = pages.start == (stack_pointer / PAGE_BYTES) as u64;
+        pages.end == pages.start + 1
+            && match self.regions.find(pages.start) {
+                Some(region) => region.can_move() && (is_on_stack || self.threads.is_alone(thread)),
+                None => is_on_stack,
+            }
     }
 }
 

@@ -12,6 +12,7 @@ use zpager_sys::syscall::nr;
 use super::Outcome;
 use crate::parked::CARRIER;
 use crate::process::Process;
+use crate::signals::is_handler;
 use crate::threads::Thread;
 
 const EINVAL: Errno = Errno(22);
@@ -39,18 +40,18 @@ impl Process {
         Outcome::of(result.map(|()| 0))
     }
 
-    /// Writes words into the program's memory, which may be absent or not mapped.
-    fn poke_words<const N: usize>(
+    /// Tells the program words, if it has a place for them.
+    fn tell_words<const N: usize>(
         &mut self,
         thread: &mut Thread,
-        address: usize,
+        context: &Context,
+        place: usize,
         words: [usize; N],
     ) -> Result<(), Errno> {
-        if address == 0 {
-            return Ok(());
+        match place {
+            0 => Ok(()),
+            _ => self.write_words(thread, context.registers.rsp, place, words),
         }
-        self.hold(thread, address, N * size_of::<usize>());
-        zpager_sys::process::poke(address, &words)
     }
 
     fn action_call(&mut self, thread: &mut Thread, context: &Context) -> Result<(), Errno> {
@@ -60,14 +61,22 @@ impl Process {
         }
         let before = self.actions[signal];
         if new != 0 {
-            let words: [usize; 4] = self.peek_words(new).ok_or(EFAULT)?;
+            let stack_pointer = context.registers.rsp;
+            let words: [usize; 4] = self.read_words(thread, stack_pointer, new).ok_or(EFAULT)?;
             if signal == SIGKILL || signal == SIGSTOP {
                 return Err(EINVAL);
             }
             let [handler, flags, restorer, mask] = words;
             let mask = mask as u64 & !(only(SIGKILL as u32) | only(SIGSTOP as u32));
             let asked = Action { handler, flags: flags as u64 & SA_KEPT, restorer, mask };
-            self.set_action(signal as u32, &asked)?;
+            // To ignore a signal once more takes back what is pending of it.
+            let is_same = is_handler(&asked)
+                && asked == before
+                && signal as u32 != CARRIER
+                && !thread.has_other_actions(self);
+            if !is_same {
+                self.set_action(signal as u32, &asked)?;
+            }
             if thread.has_other_actions(self) {
                 // A child that only shares this memory has actions of its own, which it gives up
                 // with the memory: posix_spawn() resets them before it runs the program.
@@ -78,7 +87,7 @@ impl Process {
             }
         }
         let words = [before.handler, before.flags as usize, before.restorer, before.mask as usize];
-        self.poke_words(thread, old, words)
+        self.tell_words(thread, context, old, words)
     }
 
     fn mask_call(&mut self, thread: &mut Thread, context: &mut Context) -> Result<(), Errno> {
@@ -88,7 +97,8 @@ impl Process {
         }
         let before = context.mask & !OURS | thread.pretended_mask;
         if new != 0 {
-            let [asked] = self.peek_words(new).ok_or(EFAULT)?;
+            let stack_pointer = context.registers.rsp;
+            let [asked] = self.read_words(thread, stack_pointer, new).ok_or(EFAULT)?;
             let asked = asked as u64;
             let mask = match how {
                 BLOCK => before | asked,
@@ -100,7 +110,7 @@ impl Process {
             // The handler's return sets the mask.
             context.mask = mask & !(OURS | only(SIGKILL as u32) | only(SIGSTOP as u32));
         }
-        self.poke_words(thread, old, [before as usize])
+        self.tell_words(thread, context, old, [before as usize])
     }
 
     fn pending_call(&mut self, thread: &mut Thread, context: &Context) -> Result<(), Errno> {
@@ -110,7 +120,7 @@ impl Process {
         }
         let carrier = if self.fd_signals != 0 { only(CARRIER) } else { 0 };
         let pending = signal::pending() & !(OURS | carrier) | self.parked_for(thread);
-        self.poke_words(thread, set, [pending as usize])
+        self.tell_words(thread, context, set, [pending as usize])
     }
 
     fn alternate_call(&mut self, thread: &mut Thread, context: &Context) -> Result<(), Errno> {
@@ -118,12 +128,13 @@ impl Process {
         let stack_pointer = context.registers.rsp;
         let before = thread.shown_alternate(stack_pointer);
         if new != 0 {
-            let [start, flags, bytes] = self.peek_words(new).ok_or(EFAULT)?;
+            let words = self.read_words(thread, stack_pointer, new);
+            let [start, flags, bytes] = words.ok_or(EFAULT)?;
             let flags = flags as u32 as i32;
             thread.set_alternate(AlternateStack { start, flags, bytes }, stack_pointer)?;
         }
         let flags = before.flags as u32 as usize;
-        self.poke_words(thread, old, [before.start, flags, before.bytes])
+        self.tell_words(thread, context, old, [before.start, flags, before.bytes])
     }
 
     /// `rt_sigreturn`: the pager's own return restores what the program's frame says. A signal that
