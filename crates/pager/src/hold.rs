@@ -3,7 +3,11 @@
 //!
 //! A hold is let go at the thread's next entry into the pager from its program,
 //! not when the call returns: nothing has to run after the call.
+//!
+//! Bad case: what a call about signals points to in memory with a protection key that a handler begins without
+//! (pkeys(7)), or with the stack pointer in the same page where there is no memory. It ends the program.
 
+use zpager_sys::signal::Context;
 use zpager_sys::{Errno, PAGE_BYTES};
 
 use crate::copies::Keep;
@@ -102,15 +106,15 @@ impl Process {
         words(|bytes| self.peek(address, bytes))
     }
 
-    /// The same of what a call of the thread is about, with this stack pointer: without the kernel where it can be.
+    /// The same of what a call of the thread is about: without the kernel where it can be.
     pub(crate) fn read_words<const N: usize>(
         &mut self,
         thread: &Thread,
-        stack_pointer: usize,
+        context: &Context,
         address: usize,
     ) -> Option<[usize; N]> {
         let pages = pages_of(address, N * size_of::<usize>());
-        if !self.is_sure(thread, stack_pointer, &pages) {
+        if !self.is_sure(thread, context, &pages) {
             return self.peek_words(address);
         }
         self.make_resident(pages, Keep::Copies);
@@ -123,12 +127,12 @@ impl Process {
     pub(crate) fn write_words<const N: usize>(
         &mut self,
         thread: &mut Thread,
-        stack_pointer: usize,
+        context: &Context,
         address: usize,
         words: [usize; N],
     ) -> Result<(), Errno> {
         self.hold(thread, address, size_of_val(&words));
-        if !self.is_sure(thread, stack_pointer, &pages_of(address, size_of_val(&words))) {
+        if !self.is_sure(thread, context, &pages_of(address, size_of_val(&words))) {
             return zpager_sys::process::poke(address, &words);
         }
         // SAFETY: it is there, to be written, and held.
@@ -139,8 +143,8 @@ impl Process {
     /// Whether the pager may read and write a page of the program as its own memory: what is managed, as long as no
     /// other thread can be just about to change that, and what the stack pointer points to, without which the thread
     /// could not go on. To ask the kernel to copy a few bytes takes as long as half a call that is dispatched.
-    fn is_sure(&self, thread: &Thread, stack_pointer: usize, pages: &Pages) -> bool {
-        let is_on_stack = pages.start == (stack_pointer / PAGE_BYTES) as u64;
+    fn is_sure(&self, thread: &Thread, context: &Context, pages: &Pages) -> bool {
+        let is_on_stack = pages.start == (context.registers.rsp / PAGE_BYTES) as u64;
         pages.end == pages.start + 1
             && match self.regions.find(pages.start) {
                 Some(region) => region.can_move() && (is_on_stack || self.threads.is_alone(thread)),

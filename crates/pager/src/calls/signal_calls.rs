@@ -50,7 +50,7 @@ impl Process {
     ) -> Result<(), Errno> {
         match place {
             0 => Ok(()),
-            _ => self.write_words(thread, context.registers.rsp, place, words),
+            _ => self.write_words(thread, context, place, words),
         }
     }
 
@@ -61,23 +61,20 @@ impl Process {
         }
         let before = self.actions[signal];
         if new != 0 {
-            let stack_pointer = context.registers.rsp;
-            let words: [usize; 4] = self.read_words(thread, stack_pointer, new).ok_or(EFAULT)?;
+            let words: [usize; 4] = self.read_words(thread, context, new).ok_or(EFAULT)?;
             if signal == SIGKILL || signal == SIGSTOP {
                 return Err(EINVAL);
             }
             let [handler, flags, restorer, mask] = words;
             let mask = mask as u64 & !(only(SIGKILL as u32) | only(SIGSTOP as u32));
             let asked = Action { handler, flags: flags as u64 & SA_KEPT, restorer, mask };
-            // To ignore a signal once more takes back what is pending of it.
-            let is_same = is_handler(&asked)
-                && asked == before
-                && signal as u32 != CARRIER
-                && !thread.has_other_actions(self);
-            if !is_same {
+            let has_others = thread.has_other_actions(self);
+            // The kernel has it already. To ignore a signal once more takes back what is pending of it.
+            let is_known = asked == before && is_handler(&asked) && !has_others;
+            if !is_known {
                 self.set_action(signal as u32, &asked)?;
             }
-            if thread.has_other_actions(self) {
+            if has_others {
                 // A child that only shares this memory has actions of its own, which it gives up
                 // with the memory: posix_spawn() resets them before it runs the program.
                 self.actions[signal] = before;
@@ -97,8 +94,7 @@ impl Process {
         }
         let before = context.mask & !OURS | thread.pretended_mask;
         if new != 0 {
-            let stack_pointer = context.registers.rsp;
-            let [asked] = self.read_words(thread, stack_pointer, new).ok_or(EFAULT)?;
+            let [asked] = self.read_words(thread, context, new).ok_or(EFAULT)?;
             let asked = asked as u64;
             let mask = match how {
                 BLOCK => before | asked,
@@ -128,8 +124,7 @@ impl Process {
         let stack_pointer = context.registers.rsp;
         let before = thread.shown_alternate(stack_pointer);
         if new != 0 {
-            let words = self.read_words(thread, stack_pointer, new);
-            let [start, flags, bytes] = words.ok_or(EFAULT)?;
+            let [start, flags, bytes] = self.read_words(thread, context, new).ok_or(EFAULT)?;
             let flags = flags as u32 as i32;
             thread.set_alternate(AlternateStack { start, flags, bytes }, stack_pointer)?;
         }
