@@ -77,6 +77,8 @@ struct Evidence {
     pool_faults: u64,
     /// Those of a sampled page that one codec serves from the pool, and the other from the store.
     wants: u64,
+    /// Reads that each speak for the denser codec, as it would have room for all, of any page.
+    all_reads: u64,
     /// Those that the pool serves, and that would not happen were what is gained resident memory's; or that
     /// would happen besides, were it taken from there. In parts of [`FAULT`].
     resident_wants: u64,
@@ -85,8 +87,8 @@ struct Evidence {
 impl Evidence {
     /// What is left of it after a decision.
     fn fade(&mut self) {
-        let Evidence { coded_pages, pool_faults, wants, resident_wants } = self;
-        for evidence in [coded_pages, pool_faults, wants, resident_wants] {
+        let Evidence { coded_pages, pool_faults, wants, all_reads, resident_wants } = self;
+        for evidence in [coded_pages, pool_faults, wants, all_reads, resident_wants] {
             *evidence /= EVIDENCE_PART;
         }
     }
@@ -175,15 +177,22 @@ impl DensePool {
         departures * faults / left.max(faults / MORE_FAULTS_MAX)
     }
 
-    /// Notes a fault for which the store was read, of such a page; pages leave the pool after `age`.
+    /// Notes a fault for which the store was read, of a page that left `distance` departures ago, if it is in the
+    /// sample; pages leave the pool after `age`.
     pub fn store_fault(&mut self, distance: Option<u64>, age: Option<u64>) {
+        if self.choice.is_dense {
+            return;
+        }
+        if self.would_hold_all {
+            self.evidence.all_reads += 1;
+            return;
+        }
         let dense_age = age.map(|age| match self.tried.is_known() {
             true => self.as_many_faults(self.tried.as_fast(age)),
             false => self.as_many_faults(age * GUESS_PART),
         });
         let is_near = distance.zip(dense_age).is_some_and(|(distance, age)| distance < age);
-        let would_spare = is_near || self.would_hold_all;
-        self.evidence.wants += u64::from(!self.choice.is_dense && would_spare);
+        self.evidence.wants += u64::from(is_near);
     }
 
     /// Of so many compressed bytes in the pool those that the denser codec spares, or would spare.
@@ -225,16 +234,16 @@ impl DensePool {
         if self.has_to_wait() {
             return;
         }
-        let Evidence { coded_pages, pool_faults, wants, resident_wants } = self.evidence;
+        let Evidence { coded_pages, pool_faults, wants, all_reads, resident_wants } = self.evidence;
         let is_known = self.tried.is_known();
-        let wants = if wants >= WANTS_MIN { wants } else { 0 };
-        let reads_ticks = wants * prices.store_fault_ticks;
+        let reads = if wants + all_reads >= WANTS_MIN { rate * wants + all_reads } else { 0 };
+        let reads_ticks = reads * prices.store_fault_ticks;
         let reads_ticks = match instead_ticks.filter(|_| is_known) {
-            Some(instead_ticks) => reads_ticks.min(instead_ticks),
+            Some(instead_ticks) => reads_ticks.min(rate * instead_ticks),
             None => reads_ticks,
         };
-        let faults_ticks = resident_wants * prices.pool_fault_ticks / FAULT;
-        let spared_ticks = rate * (reads_ticks + faults_ticks);
+        let faults_ticks = rate * resident_wants * prices.pool_fault_ticks / FAULT;
+        let spared_ticks = reads_ticks + faults_ticks;
         if is_known {
             let coded = coded_pages + pool_faults / DECODING_PART;
             let taken_ticks = coded * self.tried.more_coding_ticks();
@@ -250,7 +259,7 @@ impl DensePool {
 
     /// Whether there is something to decide by, but not enough.
     fn has_to_wait(&mut self) -> bool {
-        let is_little = (1..WANTS_MIN).contains(&self.evidence.wants);
+        let is_little = (1..WANTS_MIN).contains(&(self.evidence.wants + self.evidence.all_reads));
         let waits = is_little && !self.is_cheap && !self.choice.is_dense;
         self.waited_terms = if waits { self.waited_terms + 1 } else { 0 };
         waits && self.waited_terms < WAIT_TERMS
@@ -463,6 +472,25 @@ mod tests {
             density.set_gain(MIB, MIB, spilled_bytes);
             term(&mut density, 10, 1_000_000, &DEAR);
             assert_eq!(density.choice().is_dense, is_dense, "{spilled_bytes}");
+        }
+    }
+
+    #[test]
+    fn where_all_would_have_room_each_read_counts_once() {
+        // 10 million ticks for 13.4 million that are taken, or ten times as many. If each stood for the 32 pages
+        // of one in the sample, the former would be enough, too.
+        for (prices, is_dense) in
+            [(DEAR, true), (Prices { store_fault_ticks: 1_000_000, ..DEAR }, false)]
+        {
+            for distance in [None, Some(1_000_000)] {
+                let mut density = known();
+                density.set_gain(MIB, MIB, 2 * MIB);
+                density.coded(500, Tried::default());
+                (0..490).for_each(|_| density.pool_fault(Some(10)));
+                (0..10).for_each(|_| density.store_fault(distance, AGE));
+                density.decide(&prices, None, 32);
+                assert_eq!(density.choice().is_dense, is_dense, "{distance:?}");
+            }
         }
     }
 
