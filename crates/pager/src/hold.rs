@@ -18,16 +18,28 @@ use crate::threads::Thread;
 /// What is copied at once of memory that is read one behind the other.
 const WINDOW_BYTES: usize = 1024;
 
-/// A part of the program's memory, copied once for all that is read of it.
+/// What of the program's memory is there as sure as the pager's own, as long as the lock is held: what is managed,
+/// where no other thread can be just about to change that, and what the stack pointer of the thread that makes a call
+/// points to, without which it could not go on. To ask the kernel to copy a few bytes takes as long as half a
+/// call that is dispatched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sure {
+    stack_page: u64,
+    is_alone: bool,
+}
+
+/// A part of the program's memory, copied once for all that is read of it with the lock held.
 pub(crate) struct Window {
     /// Where it lies: at a multiple of its size, so within one page.
     place: Option<usize>,
     bytes: [u8; WINDOW_BYTES],
+    /// What is copied without the kernel.
+    sure: Option<Sure>,
 }
 
 impl Window {
-    pub(crate) fn new() -> Self {
-        Window { place: None, bytes: [0; WINDOW_BYTES] }
+    pub(crate) fn new(sure: Option<Sure>) -> Self {
+        Window { place: None, bytes: [0; WINDOW_BYTES], sure }
     }
 }
 
@@ -81,7 +93,7 @@ impl Process {
         let place = address - offset;
         if window.place != Some(place) {
             window.place = None;
-            if !self.peek(place, &mut window.bytes) {
+            if !self.fill(window, place) {
                 return None;
             }
             window.place = Some(place);
@@ -89,15 +101,31 @@ impl Process {
         Some(&window.bytes[offset..])
     }
 
-    /// A word through a window, or besides it where it crosses its end.
-    pub(crate) fn peek_word_through(
+    /// Copies what lies at `place`, if there is something.
+    fn fill(&mut self, window: &mut Window, place: usize) -> bool {
+        let pages = pages_of(place, WINDOW_BYTES);
+        if !window.sure.is_some_and(|sure| self.is_sure(sure, &pages)) {
+            return self.peek(place, &mut window.bytes);
+        }
+        self.make_resident(pages, Keep::Copies);
+        // SAFETY: it is there, to be read, and resident.
+        window.bytes = unsafe { (place as *const [u8; WINDOW_BYTES]).read() };
+        true
+    }
+
+    /// Words through a window, or besides it where they cross its end.
+    pub(crate) fn peek_words_through<const N: usize>(
         &mut self,
         window: &mut Window,
         address: usize,
-    ) -> Option<usize> {
-        match self.peek_through(window, address)?.first_chunk() {
-            Some(bytes) => Some(usize::from_ne_bytes(*bytes)),
-            None => self.peek_words(address).map(|[word]| word),
+    ) -> Option<[usize; N]> {
+        let there = self.peek_through(window, address)?.get(..N * size_of::<usize>());
+        match there {
+            Some(there) => words(|bytes| {
+                bytes.copy_from_slice(there);
+                true
+            }),
+            None => self.peek_words(address),
         }
     }
 
@@ -114,7 +142,7 @@ impl Process {
         address: usize,
     ) -> Option<[usize; N]> {
         let pages = pages_of(address, N * size_of::<usize>());
-        if !self.is_sure(thread, context, &pages) {
+        if !self.is_sure(self.sure(thread, context), &pages) {
             return self.peek_words(address);
         }
         self.make_resident(pages, Keep::Copies);
@@ -132,7 +160,7 @@ impl Process {
         words: [usize; N],
     ) -> Result<(), Errno> {
         self.hold(thread, address, size_of_val(&words));
-        if !self.is_sure(thread, context, &pages_of(address, size_of_val(&words))) {
+        if !self.is_sure(self.sure(thread, context), &pages_of(address, size_of_val(&words))) {
             return zpager_sys::process::poke(address, &words);
         }
         // SAFETY: it is there, to be written, and held.
@@ -140,14 +168,20 @@ impl Process {
         Ok(())
     }
 
-    /// Whether the pager may read and write a page of the program as its own memory: what is managed, as long as no
-    /// other thread can be just about to change that, and what the stack pointer points to, without which the thread
-    /// could not go on. To ask the kernel to copy a few bytes takes as long as half a call that is dispatched.
-    fn is_sure(&self, thread: &Thread, context: &Context, pages: &Pages) -> bool {
-        let is_on_stack = pages.start == (context.registers.rsp / PAGE_BYTES) as u64;
+    /// What is sure while a thread makes a call.
+    pub(crate) fn sure(&self, thread: &Thread, context: &Context) -> Sure {
+        Sure {
+            stack_page: (context.registers.rsp / PAGE_BYTES) as u64,
+            is_alone: self.threads.is_alone(thread),
+        }
+    }
+
+    /// Whether the pager may read and write a page of the program as its own memory.
+    fn is_sure(&self, sure: Sure, pages: &Pages) -> bool {
+        let is_on_stack = pages.start == sure.stack_page;
         pages.end == pages.start + 1
             && match self.regions.find(pages.start) {
-                Some(region) => region.can_move() && (is_on_stack || self.threads.is_alone(thread)),
+                Some(region) => region.can_move() && (is_on_stack || sure.is_alone),
                 None => is_on_stack,
             }
     }

@@ -12,7 +12,7 @@ use zpager_sys::syscall;
 use super::Outcome;
 use super::neighbours::{self, ASKED_BYTES_MAX};
 use super::transfer::{CALL_BYTES_MAX, VECTOR_BYTES, VECTORS_MAX, some_or};
-use crate::hold::peek_words;
+use crate::hold::{Window, peek_words};
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -80,13 +80,16 @@ impl Process {
         self.hold(thread, local, local_count * VECTOR_BYTES);
         self.hold(thread, remote, remote_count * VECTOR_BYTES);
         let is_own = self.has_memory_of(thread, process as i32);
-        let remote_bytes = if is_own { self.managed_bytes(remote, remote_count) } else { 0 };
-        let bytes = self.managed_bytes(local, local_count).saturating_add(remote_bytes);
+        let (mut here, mut there) = (Window::new(None), Window::new(None));
+        let remote_bytes =
+            if is_own { self.managed_bytes(&mut there, remote, remote_count) } else { 0 };
+        let local_bytes = self.managed_bytes(&mut here, local, local_count);
+        let bytes = local_bytes.saturating_add(remote_bytes);
         let is_neighbour = !is_own && self.neighbour(process as i32).is_some();
         if !is_neighbour && bytes <= self.piece_bytes() {
-            self.hold_vectors(thread, local, local_count, false);
+            self.hold_vectors(thread, &mut here, [local, local_count], false);
             if is_own {
-                self.hold_vectors(thread, remote, remote_count, false);
+                self.hold_vectors(thread, &mut there, [remote, remote_count], false);
             }
             return Outcome::GoOn;
         }

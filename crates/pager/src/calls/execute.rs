@@ -74,7 +74,7 @@ impl Process {
         let is_at = context.registers.rax as u32 == nr::__NR_execveat;
         let (path, list, variables) =
             if is_at { (second, third, fourth) } else { (first, second, third) };
-        self.hold_string(thread, path);
+        self.hold_string(thread, None, path);
         self.hold_strings(thread, list);
         self.hold_strings(thread, variables);
         self.hold_robust(thread);
@@ -191,11 +191,11 @@ impl Process {
     /// Goes through the variables and copies the list; `None` where it cannot be read.
     fn look_at(&mut self, thread: &mut Thread, variables: usize, agent: &[u8]) -> Option<Seen> {
         let mut seen = Seen::default();
-        let (mut words, mut texts) = (Window::new(), Window::new());
+        let (mut words, mut texts) = (Window::new(None), Window::new(None));
         let name = CONTROL_VARIABLE.as_bytes();
         while variables != 0 && seen.variables <= VARIABLES_MAX {
             let place = variables + seen.variables * size_of::<usize>();
-            let string = self.peek_word_through(&mut words, place)?;
+            let [string] = self.peek_words_through(&mut words, place)?;
             if string == 0 {
                 break;
             }

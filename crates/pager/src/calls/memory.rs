@@ -12,7 +12,7 @@ use super::Outcome;
 use super::transfer::{VECTOR_BYTES, VECTORS_MAX, some_or};
 use crate::copies::Keep;
 use crate::fault::fail;
-use crate::hold::pages_of;
+use crate::hold::{Window, pages_of};
 use crate::maps;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
@@ -368,8 +368,9 @@ impl Process {
             return Outcome::Done(EINVAL.as_result());
         }
         let mut done_bytes = 0;
+        let mut window = Window::new(None);
         for at in 0..count {
-            let words = self.peek_words(vectors + at * VECTOR_BYTES);
+            let words = self.peek_words_through(&mut window, vectors + at * VECTOR_BYTES);
             let Some([start, bytes]) = words else {
                 return Outcome::Done(some_or(done_bytes, EFAULT.as_result()));
             };

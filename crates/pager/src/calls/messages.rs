@@ -17,6 +17,7 @@ use zpager_sys::signal::{Context, Registers};
 use zpager_sys::syscall::nr;
 
 use super::Outcome;
+use crate::hold::Window;
 use crate::process::Process;
 use crate::stubs;
 use crate::threads::Thread;
@@ -95,14 +96,15 @@ impl Process {
             let at = messages.at(message);
             // The kernel stops at one that cannot be read.
             let Some(header) = self.peek_words::<7>(at) else { break };
-            bytes += self.managed_bytes(header[VECTORS], header[VECTOR_COUNT]);
+            let mut window = Window::new(None);
+            bytes += self.managed_bytes(&mut window, header[VECTORS], header[VECTOR_COUNT]);
             let holds = header[VECTOR_COUNT].saturating_add(HOLDS_BESIDES);
             let is_first = message == messages.done;
             if !is_first && (bytes > self.piece_bytes() || holds > thread.holds_left()) {
                 return message - messages.done;
             }
             self.hold(thread, at, STEP_BYTES);
-            self.hold_message(thread, at);
+            self.hold_message(thread, None, at);
         }
         messages.count() - messages.done
     }

@@ -18,7 +18,7 @@ use super::pins::SOL_XDP;
 use super::shapes::UNKNOWN_BYTES;
 use super::tracees::PTRACE_TRACEME;
 use super::transfer::VECTOR_BYTES;
-use crate::hold::pages_of;
+use crate::hold::{Window, pages_of};
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -78,7 +78,7 @@ impl Process {
             PTRACE_TRACEME => return self.ask_to_be_traced(thread),
             PTRACE_GETREGSET | PTRACE_SETREGSET => {
                 self.hold(thread, data, VECTOR_BYTES);
-                self.hold_vectors(thread, data, 1, false);
+                self.hold_vectors(thread, &mut Window::new(None), [data, 1], false);
             }
             // An address of the other process costs a page that comes for nothing.
             _ => [at, data].into_iter().for_each(|at| self.hold(thread, at, UNKNOWN_BYTES)),

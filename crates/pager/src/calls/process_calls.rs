@@ -8,7 +8,7 @@ use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, limits, process};
 
 use super::Outcome;
-use crate::hold::Window;
+use crate::hold::{Sure, Window};
 use crate::identity;
 use crate::process::Process;
 use crate::threads::Thread;
@@ -144,7 +144,7 @@ impl Process {
             PR_SET_SYSCALL_USER_DISPATCH => return Outcome::Done(EINVAL.as_result()),
             PR_SET_TSC if pointer == PR_TSC_SIGSEGV => processor::leave_time_stamps(),
             PR_SET_NAME | PR_GET_NAME => self.hold(thread, pointer, 16),
-            PR_SET_VMA => self.hold_string(thread, fifth),
+            PR_SET_VMA => self.hold_string(thread, None, fifth),
             // Options that write do so to a word or a small struct.
             _ => [pointer, third].into_iter().for_each(|at| self.hold(thread, at, OPTION_BYTES)),
         }
@@ -152,8 +152,8 @@ impl Process {
     }
 
     /// Holds a string in the program's memory, up to its zero byte.
-    pub(super) fn hold_string(&mut self, thread: &mut Thread, address: usize) {
-        self.hold_string_through(&mut Window::new(), thread, address);
+    pub(super) fn hold_string(&mut self, thread: &mut Thread, sure: Option<Sure>, address: usize) {
+        self.hold_string_through(&mut Window::new(sure), thread, address);
     }
 
     fn hold_string_through(&mut self, window: &mut Window, thread: &mut Thread, address: usize) {
@@ -174,15 +174,15 @@ impl Process {
 
     /// Holds a list of strings, up to a word of zero, and the strings.
     pub(super) fn hold_strings(&mut self, thread: &mut Thread, list: usize) {
-        let (mut words, mut text) = (Window::new(), Window::new());
+        let (mut words, mut text) = (Window::new(None), Window::new(None));
         for at in 0..STRINGS_MAX {
             let place = list + at * size_of::<usize>();
             if list == 0 {
                 return;
             }
             self.hold_once(thread, place, Self::hold_to_read);
-            match self.peek_word_through(&mut words, place) {
-                Some(string @ (1..)) => self.hold_string_through(&mut text, thread, string),
+            match self.peek_words_through(&mut words, place) {
+                Some([string @ (1..)]) => self.hold_string_through(&mut text, thread, string),
                 _ => return,
             }
         }

@@ -9,6 +9,7 @@ use zpager_sys::signal::Context;
 use zpager_sys::syscall::nr;
 
 use super::Outcome;
+use crate::hold::{Sure, Window};
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -273,8 +274,9 @@ impl Process {
         let arguments = context.registers.arguments();
         match shape(context.registers.rax as u32) {
             Some(shape) => {
+                let sure = self.sure(thread, context);
                 for (at, argument) in shape.iter().enumerate() {
-                    self.hold_argument(thread, *argument, arguments[at], &arguments);
+                    self.hold_argument(thread, sure, *argument, arguments[at], &arguments);
                 }
                 self.waiting_call(thread, context)
             }
@@ -290,6 +292,7 @@ impl Process {
     fn hold_argument(
         &mut self,
         thread: &mut Thread,
+        sure: Sure,
         argument: Argument,
         pointer: usize,
         arguments: &[usize; 6],
@@ -313,7 +316,7 @@ impl Process {
                 let bits = arguments[at] as u32 as usize;
                 self.hold(thread, pointer, bits.next_multiple_of(64) / 8);
             }
-            Text => self.hold_string(thread, pointer),
+            Text => self.hold_string(thread, Some(sure), pointer),
             Length => self.hold(thread, pointer, size_of::<u32>()),
             BytesAt(at) => {
                 let mut length = [0u8; 4];
@@ -322,7 +325,7 @@ impl Process {
                     self.hold(thread, pointer, bytes.min(BUFFER_BYTES_MAX));
                 }
             }
-            Message => self.hold_message(thread, pointer),
+            Message => self.hold_message(thread, Some(sure), pointer),
             ByteAPage(at) => self.hold(thread, pointer, arguments[at].div_ceil(PAGE_BYTES)),
             BufferAt(most) => {
                 self.hold(thread, pointer, 16);
@@ -356,12 +359,13 @@ impl Process {
     }
 
     /// `struct msghdr`: name, name length, vectors, their number, control data, their length, flags.
-    pub(super) fn hold_message(&mut self, thread: &mut Thread, message: usize) {
+    pub(super) fn hold_message(&mut self, thread: &mut Thread, sure: Option<Sure>, message: usize) {
         self.hold(thread, message, MESSAGE_BYTES);
-        let Some(words) = self.peek_words(message) else { return };
+        let mut window = Window::new(sure);
+        let Some(words) = self.peek_words_through(&mut window, message) else { return };
         let [name, name_bytes, vectors, count, control, control_bytes, _] = words;
         self.hold(thread, name, name_bytes as u32 as usize);
-        self.hold_vectors(thread, vectors, count, false);
+        self.hold_vectors(thread, &mut window, [vectors, count], false);
         self.hold(thread, control, control_bytes);
     }
 }

@@ -21,6 +21,7 @@ use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
 use super::transfer::{CALL_BYTES_MAX, VECTOR_BYTES, VECTORS_MAX};
+use crate::hold::Window;
 use crate::process::Process;
 use crate::stubs;
 use crate::threads::Thread;
@@ -254,10 +255,12 @@ impl Process {
         let is_message = matches!(number, nr::__NR_recvmsg | nr::__NR_sendmsg);
         let mut header = [0; 7];
         let (bytes, flags) = if is_message {
-            let Some(words) = self.peek_words(at) else { return self.plain_call(thread, context) };
+            let words = self.read_words(thread, context, at);
+            let Some(words) = words else { return self.plain_call(thread, context) };
             header = words;
             header[NAME_BYTES] &= u32::MAX as usize;
-            (self.managed_bytes(header[VECTORS], header[VECTOR_COUNT]), length)
+            let mut window = Window::new(Some(self.sure(thread, context)));
+            (self.managed_bytes(&mut window, header[VECTORS], header[VECTOR_COUNT]), length)
         } else {
             (header[NAME], header[NAME_BYTES]) = (name, name_bytes);
             (if self.is_managed(at, length) { length } else { 0 }, flags)
@@ -355,11 +358,13 @@ impl Process {
         let mut laid_out = 0;
         let mut sum = 0;
         let mut within = continued.within_bytes;
+        let mut window = Window::new(None);
         for vector in continued.vector.. {
             let found = match list {
                 None if vector == 0 => Some([at, length]),
                 Some((list, count)) if vector < count => {
-                    Some(self.peek_words(list + vector * VECTOR_BYTES).ok_or(EFAULT)?)
+                    let place = list + vector * VECTOR_BYTES;
+                    Some(self.peek_words_through(&mut window, place).ok_or(EFAULT)?)
                 }
                 _ => None,
             };
@@ -425,8 +430,10 @@ impl Process {
             continued.within_bytes += bytes;
             return;
         };
+        let mut window = Window::new(None);
         for _ in 0..VECTORS_MAX {
-            let words = self.peek_words(list + continued.vector * VECTOR_BYTES);
+            let place = list + continued.vector * VECTOR_BYTES;
+            let words = self.peek_words_through(&mut window, place);
             let Some([_, length]) = words else { return };
             let left = length - continued.within_bytes.min(length);
             if rest < left {

@@ -24,7 +24,7 @@ use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
 use super::stream::{Descriptor, descriptor};
-use crate::hold::peek_words;
+use crate::hold::{Window, peek_words};
 use crate::process::{MEMORY_FILES, Process};
 use crate::threads::Thread;
 
@@ -112,8 +112,9 @@ impl Process {
             is_whole: false,
             piece_bytes: self.piece_bytes(),
         };
+        let mut window = Window::new(Some(self.sure(thread, context)));
         let bytes = if pieces.is_vector {
-            self.managed_bytes(at, length)
+            self.managed_bytes(&mut window, at, length)
         } else if self.is_managed(at, length) {
             length
         } else {
@@ -123,7 +124,8 @@ impl Process {
         let bytes = match pieces.memory {
             None => bytes,
             Some(position) => {
-                let all_bytes = if pieces.is_vector { self.sum(at, length) } else { length };
+                let all_bytes =
+                    if pieces.is_vector { self.sum(&mut window, at, length) } else { length };
                 if all_bytes <= pieces.piece_bytes {
                     self.hold(thread, position, all_bytes);
                 }
@@ -133,7 +135,13 @@ impl Process {
         if bytes > pieces.piece_bytes && !has_flags {
             match descriptor(fd) {
                 Descriptor::File(file_bytes) => {
-                    return Outcome::Transfer(self.whole(thread, pieces, bytes, file_bytes));
+                    return Outcome::Transfer(self.whole(
+                        thread,
+                        &mut window,
+                        pieces,
+                        bytes,
+                        file_bytes,
+                    ));
                 }
                 Descriptor::MessageSocket => {}
                 // With a place in the file it is none of these, and the kernel says so.
@@ -143,7 +151,7 @@ impl Process {
             }
         }
         if pieces.is_vector {
-            self.hold_vectors(thread, at, length, pieces.writes);
+            self.hold_vectors(thread, &mut window, [at, length], pieces.writes);
         } else {
             self.hold_for(thread, at, length, pieces.writes);
         }
@@ -176,6 +184,7 @@ impl Process {
     fn whole(
         &mut self,
         thread: &mut Thread,
+        window: &mut Window,
         pieces: Pieces,
         bytes: usize,
         file_bytes: usize,
@@ -193,7 +202,7 @@ impl Process {
             return pieces;
         }
         if is_vector {
-            self.hold_vectors(thread, at, length, writes);
+            self.hold_vectors(thread, window, [at, length], writes);
         } else {
             self.hold_for(thread, at, length, writes);
         }
@@ -234,25 +243,32 @@ impl Process {
     }
 
     /// Bytes of vectors that lie in managed memory.
-    pub(super) fn managed_bytes(&mut self, vectors: usize, count: usize) -> usize {
-        self.sum_of(vectors, count, Self::is_managed)
+    pub(super) fn managed_bytes(
+        &mut self,
+        window: &mut Window,
+        vectors: usize,
+        count: usize,
+    ) -> usize {
+        self.sum_of(window, vectors, count, Self::is_managed)
     }
 
     /// Bytes of vectors.
-    fn sum(&mut self, vectors: usize, count: usize) -> usize {
-        self.sum_of(vectors, count, |_, _, _| true)
+    fn sum(&mut self, window: &mut Window, vectors: usize, count: usize) -> usize {
+        self.sum_of(window, vectors, count, |_, _, _| true)
     }
 
     /// Bytes of those vectors, given as address and length, that count.
     fn sum_of(
         &mut self,
+        window: &mut Window,
         vectors: usize,
         count: usize,
         counts: impl Fn(&Self, usize, usize) -> bool,
     ) -> usize {
         let mut sum = 0usize;
         for at in 0..count.min(VECTORS_MAX) {
-            if let Some([address, bytes]) = self.peek_words(vectors + at * VECTOR_BYTES)
+            if let Some([address, bytes]) =
+                self.peek_words_through(window, vectors + at * VECTOR_BYTES)
                 && counts(self, address, bytes)
             {
                 sum = sum.saturating_add(bytes);
@@ -269,18 +285,19 @@ impl Process {
         }
     }
 
-    /// Holds the vectors at `at` and what they name; the kernel only reads that if the call `writes` it.
+    /// Holds so many vectors at an address and what they name; the kernel only reads that if the call `writes` it.
     pub(super) fn hold_vectors(
         &mut self,
         thread: &mut Thread,
-        at: usize,
-        vectors: usize,
+        window: &mut Window,
+        [at, vectors]: [usize; 2],
         writes: bool,
     ) {
         let vectors = vectors.min(VECTORS_MAX);
         self.hold_to_read(thread, at, vectors * VECTOR_BYTES);
         for vector in 0..vectors {
-            if let Some([address, bytes]) = self.peek_words(at + vector * VECTOR_BYTES) {
+            let words = self.peek_words_through(window, at + vector * VECTOR_BYTES);
+            if let Some([address, bytes]) = words {
                 self.hold_for(thread, address, bytes.min(CALL_BYTES_MAX), writes);
             }
         }
