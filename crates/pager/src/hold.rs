@@ -119,14 +119,22 @@ impl Process {
         window: &mut Window,
         address: usize,
     ) -> Option<[usize; N]> {
-        let there = self.peek_through(window, address)?.get(..N * size_of::<usize>());
-        match there {
-            Some(there) => words(|bytes| {
-                bytes.copy_from_slice(there);
-                true
-            }),
-            None => self.peek_words(address),
+        words(|bytes| self.copy_through(window, address, bytes))
+    }
+
+    /// Copies bytes through a window, or besides it where they cross its end.
+    pub(crate) fn copy_through(
+        &mut self,
+        window: &mut Window,
+        address: usize,
+        out: &mut [u8],
+    ) -> bool {
+        let Some(there) = self.peek_through(window, address) else { return false };
+        match there.get(..out.len()) {
+            Some(there) => out.copy_from_slice(there),
+            None => return self.peek(address, out),
         }
+        true
     }
 
     /// Copies words of the program's memory.

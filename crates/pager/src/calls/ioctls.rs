@@ -98,7 +98,10 @@ impl Process {
             }
             _ => match BEHIND.iter().find(|behind| behind.request == request) {
                 Some(behind) => self.hold_behind(thread, argument, behind),
-                None => self.hold_pointed(thread, argument, argument_bytes(request)),
+                None => {
+                    let sure = self.sure(thread, context);
+                    self.hold_pointed(thread, sure, argument, argument_bytes(request));
+                }
             },
         }
         Outcome::GoOn

@@ -17,7 +17,7 @@ use zpager_sys::signal::{Context, Registers};
 use zpager_sys::syscall::nr;
 
 use super::Outcome;
-use crate::hold::Window;
+use crate::hold::{Sure, Window};
 use crate::process::Process;
 use crate::stubs;
 use crate::threads::Thread;
@@ -77,7 +77,8 @@ impl Process {
         let before = context.registers;
         self.note_flags(before.arguments()[3]);
         let messages = Messages { before, done: 0, asked: 0, is_disturbed: false };
-        let asked = self.hold_messages(thread, &messages);
+        let sure = self.sure(thread, context);
+        let asked = self.hold_messages(thread, sure, &messages);
         if asked == messages.count() {
             return Outcome::GoOn;
         }
@@ -87,24 +88,24 @@ impl Process {
     }
 
     /// Holds the next messages, as many as may be held at a time but one at least; gives how many.
-    fn hold_messages(&mut self, thread: &mut Thread, messages: &Messages) -> usize {
+    fn hold_messages(&mut self, thread: &mut Thread, sure: Sure, messages: &Messages) -> usize {
         if let Some(time) = messages.time() {
             self.hold(thread, time, 2 * size_of::<usize>());
         }
+        let (mut headers, mut lists) = (Window::new(Some(sure)), Window::new(Some(sure)));
         let mut bytes = 0;
         for message in messages.done..messages.count() {
             let at = messages.at(message);
             // The kernel stops at one that cannot be read.
-            let Some(header) = self.peek_words::<7>(at) else { break };
-            let mut window = Window::new(None);
-            bytes += self.managed_bytes(&mut window, header[VECTORS], header[VECTOR_COUNT]);
+            let Some(header) = self.peek_words_through(&mut headers, at) else { break };
+            bytes += self.managed_bytes(&mut lists, header[VECTORS], header[VECTOR_COUNT]);
             let holds = header[VECTOR_COUNT].saturating_add(HOLDS_BESIDES);
             let is_first = message == messages.done;
             if !is_first && (bytes > self.piece_bytes() || holds > thread.holds_left()) {
                 return message - messages.done;
             }
             self.hold(thread, at, STEP_BYTES);
-            self.hold_message(thread, None, at);
+            self.hold_named(thread, &mut lists, header);
         }
         messages.count() - messages.done
     }
@@ -132,7 +133,8 @@ impl Process {
         let goes_on = thread.count_messages(result);
         let Some(messages) = thread.messages else { return false };
         if goes_on && !self.is_last(&messages) {
-            let asked = self.hold_messages(thread, &messages);
+            let sure = self.sure(thread, context);
+            let asked = self.hold_messages(thread, sure, &messages);
             self.next_messages(thread, context, asked);
         } else {
             thread.end_messages(context, result);

@@ -18,7 +18,7 @@ use super::pins::SOL_XDP;
 use super::shapes::UNKNOWN_BYTES;
 use super::tracees::PTRACE_TRACEME;
 use super::transfer::VECTOR_BYTES;
-use crate::hold::{Window, pages_of};
+use crate::hold::{Sure, Window, pages_of};
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -59,9 +59,15 @@ impl Process {
         let [first, second, third, fourth, fifth, _] = arguments;
         match context.registers.rax as u32 {
             nr::__NR_ptrace => return self.trace_call(thread, arguments),
-            nr::__NR_setsockopt => self.hold_option(thread, [second, third, fourth, fifth]),
+            nr::__NR_setsockopt => {
+                let sure = self.sure(thread, context);
+                self.hold_option(thread, sure, [second, third, fourth, fifth]);
+            }
             nr::__NR_semctl => self.hold(thread, fourth, semaphores_bytes(third)),
-            nr::__NR_bpf => self.hold_program(thread, first, second, third),
+            nr::__NR_bpf => {
+                let sure = self.sure(thread, context);
+                self.hold_program(thread, sure, [first, second, third]);
+            }
             // `keyctl`: operation, and for most of them a key, a buffer and its length.
             _ => {
                 self.hold(thread, third, fourth.clamp(UNKNOWN_BYTES, KEY_BYTES_MAX));
@@ -87,7 +93,7 @@ impl Process {
     }
 
     /// An option of a socket: level, name, value, length.
-    fn hold_option(&mut self, thread: &mut Thread, option: [usize; 4]) {
+    fn hold_option(&mut self, thread: &mut Thread, sure: Sure, option: [usize; 4]) {
         let [level, name, value, bytes] = option;
         self.note_option(level);
         self.hold(thread, value, bytes);
@@ -103,14 +109,14 @@ impl Process {
                     self.unmanage(pages_of(start, bytes));
                 }
             }
-            _ => self.hold_pointed(thread, value, bytes),
+            _ => self.hold_pointed(thread, sure, value, bytes),
         }
     }
 
     /// `bpf`: command, attributes, their length.
-    fn hold_program(&mut self, thread: &mut Thread, command: usize, at: usize, bytes: usize) {
+    fn hold_program(&mut self, thread: &mut Thread, sure: Sure, [command, at, bytes]: [usize; 3]) {
         self.hold(thread, at, bytes);
-        self.hold_pointed(thread, at, bytes);
+        self.hold_pointed(thread, sure, at, bytes);
         if command == BPF_PROG_LOAD
             && let Some([kind, instructions, _, log_kind, log, _]) =
                 self.peek_words::<PROGRAM_WORDS>(at)
@@ -121,11 +127,18 @@ impl Process {
     }
 
     /// Holds what the words of a struct seem to point to.
-    pub(super) fn hold_pointed(&mut self, thread: &mut Thread, at: usize, bytes: usize) {
+    pub(super) fn hold_pointed(
+        &mut self,
+        thread: &mut Thread,
+        sure: Sure,
+        at: usize,
+        bytes: usize,
+    ) {
         let words = (bytes / size_of::<usize>()).min(WORDS_MAX);
+        let mut window = Window::new(Some(sure));
         for word in 0..words {
             let place = at.saturating_add(word * size_of::<usize>());
-            let Some([pointer]) = self.peek_words(place) else { return };
+            let Some([pointer]) = self.peek_words_through(&mut window, place) else { return };
             self.hold(thread, pointer, UNKNOWN_BYTES);
         }
     }

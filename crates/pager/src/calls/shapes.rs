@@ -320,12 +320,14 @@ impl Process {
             Length => self.hold(thread, pointer, size_of::<u32>()),
             BytesAt(at) => {
                 let mut length = [0u8; 4];
-                if arguments[at] != 0 && self.peek(arguments[at], &mut length) {
+                let mut window = Window::new(Some(sure));
+                if arguments[at] != 0 && self.copy_through(&mut window, arguments[at], &mut length)
+                {
                     let bytes = u32::from_ne_bytes(length) as usize;
                     self.hold(thread, pointer, bytes.min(BUFFER_BYTES_MAX));
                 }
             }
-            Message => self.hold_message(thread, Some(sure), pointer),
+            Message => self.hold_message(thread, sure, pointer),
             ByteAPage(at) => self.hold(thread, pointer, arguments[at].div_ceil(PAGE_BYTES)),
             BufferAt(most) => {
                 self.hold(thread, pointer, 16);
@@ -359,13 +361,24 @@ impl Process {
     }
 
     /// `struct msghdr`: name, name length, vectors, their number, control data, their length, flags.
-    pub(super) fn hold_message(&mut self, thread: &mut Thread, sure: Option<Sure>, message: usize) {
+    fn hold_message(&mut self, thread: &mut Thread, sure: Sure, message: usize) {
         self.hold(thread, message, MESSAGE_BYTES);
-        let mut window = Window::new(sure);
-        let Some(words) = self.peek_words_through(&mut window, message) else { return };
-        let [name, name_bytes, vectors, count, control, control_bytes, _] = words;
+        let mut window = Window::new(Some(sure));
+        if let Some(header) = self.peek_words_through(&mut window, message) {
+            self.hold_named(thread, &mut window, header);
+        }
+    }
+
+    /// Holds what the header of a message names; its vectors are read through the window.
+    pub(super) fn hold_named(
+        &mut self,
+        thread: &mut Thread,
+        window: &mut Window,
+        header: [usize; 7],
+    ) {
+        let [name, name_bytes, vectors, count, control, control_bytes, _] = header;
         self.hold(thread, name, name_bytes as u32 as usize);
-        self.hold_vectors(thread, &mut window, [vectors, count], false);
+        self.hold_vectors(thread, window, [vectors, count], false);
         self.hold(thread, control, control_bytes);
     }
 }

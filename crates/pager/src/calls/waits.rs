@@ -37,7 +37,7 @@ impl Process {
         if context.registers.rax as u32 == nr::__NR_rt_sigtimedwait {
             return self.timed_wait(thread, context);
         }
-        let Some(mask) = self.temporary_mask(context) else { return Outcome::GoOn };
+        let Some(mask) = self.temporary_mask(thread, context) else { return Outcome::GoOn };
         while let Some((signal, info)) = self.take_parked(thread, !mask) {
             let number = context.registers.rax;
             context.registers.rax = EINTR as usize;
@@ -69,14 +69,14 @@ impl Process {
 
     /// The mask that a call has for as long as it waits (`ppoll`, `pselect6`, `epoll_pwait`,
     /// `rt_sigsuspend`), where its length is right.
-    fn temporary_mask(&mut self, context: &Context) -> Option<Mask> {
+    fn temporary_mask(&mut self, thread: &Thread, context: &Context) -> Option<Mask> {
         let arguments = context.registers.arguments();
         let (pointer, bytes) = match context.registers.rax as u32 {
             nr::__NR_rt_sigsuspend => (arguments[0], arguments[1]),
             nr::__NR_ppoll => (arguments[3], arguments[4]),
             nr::__NR_epoll_pwait | nr::__NR_epoll_pwait2 => (arguments[4], arguments[5]),
             nr::__NR_pselect6 if arguments[5] != 0 => {
-                let [pointer, bytes] = self.peek_words(arguments[5])?;
+                let [pointer, bytes] = self.read_words(thread, context, arguments[5])?;
                 (pointer, bytes)
             }
             _ => return None,
@@ -84,14 +84,15 @@ impl Process {
         if pointer == 0 || bytes != MASK_BYTES {
             return None;
         }
-        let [mask] = self.peek_words(pointer)?;
+        let [mask] = self.read_words(thread, context, pointer)?;
         Some(mask as Mask & !(only(SIGKILL) | only(SIGSTOP)))
     }
 
     /// `rt_sigtimedwait`: the set, where to tell of the signal, the time, the length of the set.
     fn timed_wait(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let [set, told, _, bytes, ..] = context.registers.arguments();
-        let Some([set]) = self.peek_words::<1>(set).filter(|_| bytes == MASK_BYTES) else {
+        let set = self.read_words(thread, context, set).filter(|_| bytes == MASK_BYTES);
+        let Some([set]) = set else {
             return Outcome::GoOn;
         };
         let ours = set as Mask & OURS;
