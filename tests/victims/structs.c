@@ -488,6 +488,42 @@ static void bad_masks(void) {
     CHECK(raw(SYS_rt_sigprocmask, SIG_BLOCK, 0, (long)memory, 8, 0, 0) == -EFAULT);
 }
 
+/* What is read of a call before the kernel reads it: from memory that is read-only, PROT_NONE, or not there. */
+static void bad_places(void) {
+    char *memory = pages_map(3);
+    int fds[2], length = 16;
+    uint64_t *mask = (void *)(memory + PAGE_BYTES - sizeof *mask / 2);
+    uint64_t *last = (void *)(memory + 2 * PAGE_BYTES - sizeof *last);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+    int set = epoll_create1(0);
+    struct epoll_event event;
+    memset(mask, 0, sizeof *mask);
+    memcpy(last, &length, sizeof length);
+    press();
+    CHECK(mprotect(memory, 2 * PAGE_BYTES, PROT_READ) == 0);
+    press();
+    uintptr_t asked[2] = {(uintptr_t)mask, sizeof *mask};
+    CHECK(raw(SYS_ppoll, 0, 0, (long)&(struct timespec){0, 0}, (long)mask, 8, 0) == 0);
+    CHECK(raw(SYS_pselect6, 0, 0, 0, 0, (long)&(struct timespec){0, 0}, (long)asked) == 0);
+    CHECK(raw(SYS_epoll_pwait, set, (long)&event, 1, 0, (long)mask, 8) == 0);
+    CHECK(ioctl(fds[0], FIONREAD, memory) == -1 && errno == EFAULT);
+    CHECK(raw(SYS_getsockname, fds[0], (long)slot(), (long)last, 0, 0, 0) == -EFAULT);
+    CHECK(munmap(memory + PAGE_BYTES, 2 * PAGE_BYTES) == 0);
+    CHECK(raw(SYS_ppoll, 0, 0, (long)&(struct timespec){0, 0}, (long)mask, 8, 0) == -EFAULT);
+    CHECK(raw(SYS_pselect6, 0, 0, 0, 0, (long)&(struct timespec){0, 0}, (long)asked) == -EFAULT);
+    CHECK(raw(SYS_pselect6, 0, 0, 0, 0, (long)&(struct timespec){0, 0}, (long)last) == -EFAULT);
+    CHECK(raw(SYS_epoll_pwait, set, (long)&event, 1, 0, (long)mask, 8) == -EFAULT);
+    CHECK(raw(SYS_getsockname, fds[0], (long)slot(), (long)last, 0, 0, 0) == -EFAULT);
+    CHECK(mprotect(memory, PAGE_BYTES, PROT_NONE) == 0);
+    CHECK(ioctl(fds[0], FIONREAD, memory) == -1 && errno == EFAULT);
+    CHECK(ioctl(fds[0], FIONREAD, last) == -1 && errno == EFAULT);
+    CHECK(ioctl(fds[0], FIONREAD, &length) == 0 && length == 0);
+    CHECK(munmap(memory, PAGE_BYTES) == 0);
+    close(set);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 int main(int argc, char **argv) {
     note(victim_start(argc, argv));
     umask(022);
@@ -507,5 +543,6 @@ int main(int argc, char **argv) {
     offsets();
     bad_addresses();
     bad_masks();
+    bad_places();
     return victim_end();
 }
