@@ -25,7 +25,16 @@ const WINDOW_BYTES: usize = 1024;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sure {
     stack_page: u64,
-    is_alone: bool,
+    /// The thread's number.
+    thread: u32,
+}
+
+impl Sure {
+    /// While a thread makes a call.
+    pub(crate) fn of(thread: &Thread, context: &Context) -> Self {
+        let stack_page = (context.registers.rsp / PAGE_BYTES) as u64;
+        Sure { stack_page, thread: thread.number() }
+    }
 }
 
 /// A part of the program's memory, copied once for all that is read of it with the lock held.
@@ -150,7 +159,7 @@ impl Process {
         address: usize,
     ) -> Option<[usize; N]> {
         let pages = pages_of(address, N * size_of::<usize>());
-        if !self.is_sure(self.sure(thread, context), &pages) {
+        if !self.is_sure(Sure::of(thread, context), &pages) {
             return self.peek_words(address);
         }
         self.make_resident(pages, Keep::Copies);
@@ -168,7 +177,7 @@ impl Process {
         words: [usize; N],
     ) -> Result<(), Errno> {
         self.hold(thread, address, size_of_val(&words));
-        if !self.is_sure(self.sure(thread, context), &pages_of(address, size_of_val(&words))) {
+        if !self.is_sure(Sure::of(thread, context), &pages_of(address, size_of_val(&words))) {
             return zpager_sys::process::poke(address, &words);
         }
         // SAFETY: it is there, to be written, and held.
@@ -176,20 +185,14 @@ impl Process {
         Ok(())
     }
 
-    /// What is sure while a thread makes a call.
-    pub(crate) fn sure(&self, thread: &Thread, context: &Context) -> Sure {
-        Sure {
-            stack_page: (context.registers.rsp / PAGE_BYTES) as u64,
-            is_alone: self.threads.is_alone(thread),
-        }
-    }
-
     /// Whether the pager may read and write a page of the program as its own memory.
     fn is_sure(&self, sure: Sure, pages: &Pages) -> bool {
         let is_on_stack = pages.start == sure.stack_page;
         pages.end == pages.start + 1
             && match self.regions.find(pages.start) {
-                Some(region) => region.can_move() && (is_on_stack || sure.is_alone),
+                Some(region) => {
+                    region.can_move() && (is_on_stack || self.threads.is_alone_with(sure.thread))
+                }
                 None => is_on_stack,
             }
     }

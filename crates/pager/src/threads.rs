@@ -366,9 +366,15 @@ impl Threads {
 
     /// Whether no other thread is in use, or may come to be.
     pub(crate) fn is_alone(&self, thread: &Thread) -> bool {
+        self.is_alone_with(thread.number())
+    }
+
+    /// Whether no other thread than the one with a number is in use, or may come to be.
+    pub(crate) fn is_alone_with(&self, number: u32) -> bool {
+        let is_seen = is_seen(number);
         (0..self.count).all(|at| {
             let other = self.block(at);
-            core::ptr::eq(other, thread) || is_free(other, thread.is_seen.load(Relaxed))
+            other.number() == number || is_free(other, is_seen)
         })
     }
 

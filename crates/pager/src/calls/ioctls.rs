@@ -20,7 +20,7 @@ use zpager_sys::signal::Context;
 
 use super::Outcome;
 use super::shapes::UNKNOWN_BYTES;
-use crate::hold::pages_of;
+use crate::hold::{Sure, pages_of};
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -99,7 +99,7 @@ impl Process {
             _ => match BEHIND.iter().find(|behind| behind.request == request) {
                 Some(behind) => self.hold_behind(thread, argument, behind),
                 None => {
-                    let sure = self.sure(thread, context);
+                    let sure = Sure::of(thread, context);
                     self.hold_pointed(thread, sure, argument, argument_bytes(request));
                 }
             },

@@ -15,7 +15,7 @@ use zpager_sys::syscall::{self, nr};
 use super::Outcome;
 use super::stream::MSG_ZEROCOPY;
 use super::transfer::{VECTOR_BYTES, VECTORS_MAX};
-use crate::hold::Window;
+use crate::hold::{Sure, Window};
 use crate::process::Process;
 use crate::threads::Thread;
 
@@ -32,7 +32,7 @@ impl Process {
         let size = unsafe { syscall::call(nr::__NR_fcntl, [pipe, F_GETPIPE_SZ, 0, 0, 0, 0]) };
         let mut left = usize::try_from(size).unwrap_or(0);
         self.hold(thread, vectors, count * VECTOR_BYTES);
-        let mut window = Window::new(Some(self.sure(thread, context)));
+        let mut window = Window::new(Some(Sure::of(thread, context)));
         for at in 0..count {
             let words = self.peek_words_through(&mut window, vectors + at * VECTOR_BYTES);
             let Some([address, bytes]) = words else { break };

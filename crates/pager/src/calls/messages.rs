@@ -77,7 +77,7 @@ impl Process {
         let before = context.registers;
         self.note_flags(before.arguments()[3]);
         let messages = Messages { before, done: 0, asked: 0, is_disturbed: false };
-        let sure = self.sure(thread, context);
+        let sure = Sure::of(thread, context);
         let asked = self.hold_messages(thread, sure, &messages);
         if asked == messages.count() {
             return Outcome::GoOn;
@@ -133,7 +133,7 @@ impl Process {
         let goes_on = thread.count_messages(result);
         let Some(messages) = thread.messages else { return false };
         if goes_on && !self.is_last(&messages) {
-            let sure = self.sure(thread, context);
+            let sure = Sure::of(thread, context);
             let asked = self.hold_messages(thread, sure, &messages);
             self.next_messages(thread, context, asked);
         } else {

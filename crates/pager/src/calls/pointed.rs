@@ -60,12 +60,12 @@ impl Process {
         match context.registers.rax as u32 {
             nr::__NR_ptrace => return self.trace_call(thread, arguments),
             nr::__NR_setsockopt => {
-                let sure = self.sure(thread, context);
+                let sure = Sure::of(thread, context);
                 self.hold_option(thread, sure, [second, third, fourth, fifth]);
             }
             nr::__NR_semctl => self.hold(thread, fourth, semaphores_bytes(third)),
             nr::__NR_bpf => {
-                let sure = self.sure(thread, context);
+                let sure = Sure::of(thread, context);
                 self.hold_program(thread, sure, [first, second, third]);
             }
             // `keyctl`: operation, and for most of them a key, a buffer and its length.

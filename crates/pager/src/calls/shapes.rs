@@ -274,7 +274,7 @@ impl Process {
         let arguments = context.registers.arguments();
         match shape(context.registers.rax as u32) {
             Some(shape) => {
-                let sure = self.sure(thread, context);
+                let sure = Sure::of(thread, context);
                 for (at, argument) in shape.iter().enumerate() {
                     self.hold_argument(thread, sure, *argument, arguments[at], &arguments);
                 }

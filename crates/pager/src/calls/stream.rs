@@ -21,7 +21,7 @@ use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
 use super::transfer::{CALL_BYTES_MAX, VECTOR_BYTES, VECTORS_MAX};
-use crate::hold::Window;
+use crate::hold::{Sure, Window};
 use crate::process::Process;
 use crate::stubs;
 use crate::threads::Thread;
@@ -259,7 +259,7 @@ impl Process {
             let Some(words) = words else { return self.plain_call(thread, context) };
             header = words;
             header[NAME_BYTES] &= u32::MAX as usize;
-            let mut window = Window::new(Some(self.sure(thread, context)));
+            let mut window = Window::new(Some(Sure::of(thread, context)));
             (self.managed_bytes(&mut window, header[VECTORS], header[VECTOR_COUNT]), length)
         } else {
             (header[NAME], header[NAME_BYTES]) = (name, name_bytes);

@@ -24,7 +24,7 @@ use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
 use super::stream::{Descriptor, descriptor};
-use crate::hold::{Window, peek_words};
+use crate::hold::{Sure, Window, peek_words};
 use crate::process::{MEMORY_FILES, Process};
 use crate::threads::Thread;
 
@@ -112,20 +112,19 @@ impl Process {
             is_whole: false,
             piece_bytes: self.piece_bytes(),
         };
-        let mut window = Window::new(Some(self.sure(thread, context)));
-        let bytes = if pieces.is_vector {
-            self.managed_bytes(&mut window, at, length)
-        } else if self.is_managed(at, length) {
-            length
-        } else {
-            0
+        let new_window = || Window::new(Some(Sure::of(thread, context)));
+        let mut window = pieces.is_vector.then(new_window);
+        let bytes = match &mut window {
+            Some(window) => self.managed_bytes(window, at, length),
+            None if self.is_managed(at, length) => length,
+            None => 0,
         };
         let has_flags = number >= nr::__NR_preadv2 && flags != 0;
         let bytes = match pieces.memory {
             None => bytes,
             Some(position) => {
                 let all_bytes =
-                    if pieces.is_vector { self.sum(&mut window, at, length) } else { length };
+                    window.as_mut().map_or(length, |window| self.sum(window, at, length));
                 if all_bytes <= pieces.piece_bytes {
                     self.hold(thread, position, all_bytes);
                 }
@@ -135,13 +134,9 @@ impl Process {
         if bytes > pieces.piece_bytes && !has_flags {
             match descriptor(fd) {
                 Descriptor::File(file_bytes) => {
-                    return Outcome::Transfer(self.whole(
-                        thread,
-                        &mut window,
-                        pieces,
-                        bytes,
-                        file_bytes,
-                    ));
+                    let window = window.as_mut();
+                    let pieces = self.whole(thread, window, pieces, bytes, file_bytes);
+                    return Outcome::Transfer(pieces);
                 }
                 Descriptor::MessageSocket => {}
                 // With a place in the file it is none of these, and the kernel says so.
@@ -150,10 +145,9 @@ impl Process {
                 kind => return self.begin_pieces(thread, context, kind, [0; 7]),
             }
         }
-        if pieces.is_vector {
-            self.hold_vectors(thread, &mut window, [at, length], pieces.writes);
-        } else {
-            self.hold_for(thread, at, length, pieces.writes);
+        match &mut window {
+            Some(window) => self.hold_vectors(thread, window, [at, length], pieces.writes),
+            None => self.hold_for(thread, at, length, pieces.writes),
         }
         Outcome::GoOn
     }
@@ -180,11 +174,11 @@ impl Process {
     }
 
     /// A transfer of `bytes` of managed memory with a file: with all of it held if it is at the file's
-    /// own position and little enough.
+    /// own position and little enough. A call that has vectors has a window for them.
     fn whole(
         &mut self,
         thread: &mut Thread,
-        window: &mut Window,
+        window: Option<&mut Window>,
         pieces: Pieces,
         bytes: usize,
         file_bytes: usize,
@@ -201,10 +195,9 @@ impl Process {
         if held_bytes <= piece_bytes || held_bytes > most {
             return pieces;
         }
-        if is_vector {
-            self.hold_vectors(thread, window, [at, length], writes);
-        } else {
-            self.hold_for(thread, at, length, writes);
+        match window {
+            Some(window) => self.hold_vectors(thread, window, [at, length], writes),
+            None => self.hold_for(thread, at, length, writes),
         }
         Pieces { length, is_whole: true, ..pieces }
     }
