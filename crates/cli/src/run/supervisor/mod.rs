@@ -222,6 +222,7 @@ impl<'a> Supervisor<'a> {
                     self.large_calls.let_go(&control.large_calls);
                     return pause;
                 }
+                Look::Perhaps(pause) => return pause,
                 Look::Near => {
                     control.pressure.store(1, Relaxed);
                     self.phase = Phase::Entering;

@@ -6,9 +6,12 @@
 //! the processor's time, not how long others kept it from it: a look that came late would
 //! else put the next one off, until the program has used all that it may.
 //!
+//! What several processes have in common counts once, and to count so takes the kernel long. Until that is due again
+//! they are taken to hold as much more as each of them for itself.
+//!
 //! Source: sched_setattr(2); Linux, Documentation/scheduler/sched-eevdf.rst.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -24,6 +27,9 @@ const MAX_INTERVAL: Duration = Duration::from_millis(50);
 /// A look may take this part of the time until the next: a tenth of one processor at most.
 const COST_FACTOR: u32 = 9;
 
+/// The same of counting what is in common, where the budget seems to have come near since.
+const SOON_FACTOR: u32 = 4;
+
 /// How much of the processor it wants at a time, and how much rather than others.
 const TURN: Duration = Duration::from_micros(100);
 const NICE: i32 = -10;
@@ -36,6 +42,26 @@ pub(crate) struct Watch {
     sum_bytes: u64,
     /// The highest sum seen.
     peak_bytes: u64,
+    /// The last time that what several processes have in common was counted once.
+    counted: Option<Counted>,
+}
+
+/// What several processes hold.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    /// Each for itself, and together.
+    anonymous_bytes: u64,
+    sum_bytes: u64,
+    /// When it may be counted again: where it seems to have come near, and else.
+    soon: Instant,
+    due: Instant,
+}
+
+impl Counted {
+    fn new(anonymous_bytes: u64, sum_bytes: u64, now: Instant, cost: Duration) -> Self {
+        let [soon, due] = [SOON_FACTOR, COST_FACTOR].map(|factor| now + cost * factor);
+        Counted { anonymous_bytes, sum_bytes, soon, due }
+    }
 }
 
 /// What a look showed.
@@ -43,6 +69,8 @@ pub(crate) struct Watch {
 pub(crate) enum Look {
     /// The budget has come near.
     Near,
+    /// It may have, which cannot be told yet; look again after this time.
+    Perhaps(Duration),
     /// It has not; look again after this time.
     Far(Duration),
 }
@@ -51,7 +79,8 @@ impl Watch {
     /// Watches for three quarters of the budget: far above the half that has to cost nothing, and
     /// the last quarter is what a tree may grow by while it is being entered.
     pub(crate) fn new(budget_bytes: u64) -> Self {
-        Watch { threshold_bytes: near_bytes(budget_bytes), sum_bytes: 0, peak_bytes: 0 }
+        let threshold_bytes = near_bytes(budget_bytes);
+        Watch { threshold_bytes, sum_bytes: 0, peak_bytes: 0, counted: None }
     }
 
     /// Watches for three quarters of another budget.
@@ -73,11 +102,33 @@ impl Watch {
     pub(crate) fn look(&mut self, tree: &mut Tree, coming_bytes: u64) -> Look {
         let began = processor_time();
         tree.refresh();
-        let mut sum_bytes = tree.anonymous_bytes();
-        if sum_bytes + coming_bytes >= self.threshold_bytes && tree.has_several() {
-            sum_bytes = tree.proportional_bytes();
+        let anonymous_bytes = tree.anonymous_bytes();
+        let has_common =
+            anonymous_bytes + coming_bytes >= self.threshold_bytes && tree.has_several();
+        let cost = processor_time().saturating_sub(began);
+        if !has_common {
+            self.counted = None;
+            return self.judge(anonymous_bytes, coming_bytes, cost);
         }
-        self.judge(sum_bytes, coming_bytes, processor_time().saturating_sub(began))
+        if let Some(distance_bytes) = self.distance(anonymous_bytes, coming_bytes, Instant::now()) {
+            let pause = pause(distance_bytes, cost);
+            return if distance_bytes == 0 { Look::Perhaps(pause) } else { Look::Far(pause) };
+        }
+        let sum_bytes = tree.proportional_bytes();
+        let counting_cost = processor_time().saturating_sub(began);
+        self.counted =
+            Some(Counted::new(anonymous_bytes, sum_bytes, Instant::now(), counting_cost));
+        self.judge(sum_bytes, coming_bytes, cost)
+    }
+
+    /// How far the budget seems to be while it is not time to count what processes have in common again.
+    fn distance(&self, anonymous_bytes: u64, coming_bytes: u64, now: Instant) -> Option<u64> {
+        let counted = self.counted?;
+        let more_bytes = anonymous_bytes.saturating_sub(counted.anonymous_bytes);
+        let sum_bytes = counted.sum_bytes + more_bytes + coming_bytes;
+        let distance_bytes = self.threshold_bytes.saturating_sub(sum_bytes);
+        let again = if distance_bytes == 0 { counted.soon } else { counted.due };
+        (now < again).then_some(distance_bytes)
     }
 
     fn judge(&mut self, sum_bytes: u64, coming_bytes: u64, cost: Duration) -> Look {
@@ -85,9 +136,14 @@ impl Watch {
         self.peak_bytes = self.peak_bytes.max(sum_bytes);
         match self.threshold_bytes.checked_sub(sum_bytes + coming_bytes) {
             None | Some(0) => Look::Near,
-            Some(distance_bytes) => Look::Far(interval(distance_bytes).max(cost * COST_FACTOR)),
+            Some(distance_bytes) => Look::Far(pause(distance_bytes, cost)),
         }
     }
+}
+
+/// The time after a look that took `cost` and had the budget so far away.
+fn pause(distance_bytes: u64, cost: Duration) -> Duration {
+    interval(distance_bytes).max(cost * COST_FACTOR)
 }
 
 /// From how many bytes on a budget is near.
@@ -165,6 +221,35 @@ mod tests {
             assert!(looks < 100);
         }
         assert!(sum_bytes < budget_bytes, "{sum_bytes}");
+    }
+
+    #[test]
+    fn what_is_in_common_is_counted_again_when_it_is_due_or_seems_near() {
+        let began = Instant::now();
+        let at = |milliseconds| began + Duration::from_millis(milliseconds);
+        let mut watch = Watch::new(100 * MIB);
+        assert_eq!(watch.distance(200 * MIB, 0, began), None, "never counted so far");
+        let cost = Duration::from_millis(1);
+        watch.counted = Some(Counted::new(200 * MIB, 40 * MIB, began, cost));
+        for (anonymous_mib, coming_mib, milliseconds, distance_mib) in [
+            (200, 0, 0, Some(35)),
+            (210, 5, 8, Some(20)),
+            (150, 0, 8, Some(35)),
+            (210, 5, 9, None),
+            // As much more as there is room for.
+            (235, 0, 3, Some(0)),
+            (235, 0, 4, None),
+            (300, 0, 3, Some(0)),
+            (210, 25, 4, None),
+        ] {
+            let [anonymous, coming] = [anonymous_mib, coming_mib].map(|mib| mib * MIB);
+            let distance = watch.distance(anonymous, coming, at(milliseconds));
+            assert_eq!(
+                distance,
+                distance_mib.map(|mib| mib * MIB),
+                "{anonymous_mib}, {milliseconds}"
+            );
+        }
     }
 
     #[test]
