@@ -378,8 +378,11 @@ static void pointed(void) {
         uint32_t bytes, flags;
     };
     struct user_desc *segment = COPY(struct user_desc, .entry_number = 8000, .limit = 1);
+    /* Queues are the machine's: of several that run at once each has its own. */
+    char name[32];
+    snprintf(name, sizeof name, "structs-queue-%d", getpid());
     char *segments = pages_map(32), *value = slot(), *found = slot(), *cookie = slot(),
-         *queue = string("structs-queue");
+         *queue = string(name);
     memset(segments, 0x5a, 32 * PAGE_BYTES);
     struct attribute *written = COPY(struct attribute, (uint64_t)value, 100, 0),
                      *read = COPY(struct attribute, (uint64_t)found, PAGE_BYTES, 0);

@@ -42,8 +42,8 @@ static void list_sends(const struct iovec *list, size_t count, const char *from,
     char got[LISTED * 200];
     int fds[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+    ssize_t bytes = listed_bytes(list, count);
     for (int by_message = 0; by_message < 2; by_message++) {
-        ssize_t bytes = listed_bytes(list, count);
         CHECK((by_message ? sendmsg(fds[0], header, 0) : writev(fds[0], list, count)) == bytes);
         CHECK(read(fds[1], got, sizeof got) == bytes);
         size_t at = 0;

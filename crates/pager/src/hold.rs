@@ -4,8 +4,8 @@
 //! A hold is let go at the thread's next entry into the pager from its program,
 //! not when the call returns: nothing has to run after the call.
 //!
-//! Bad case: what a call about signals points to in memory with a protection key that a handler begins without
-//! (pkeys(7)), or with the stack pointer in the same page where there is no memory. It ends the program.
+//! Bad case: what is read of a call, or written for one about signals, in memory with a protection key that a handler
+//! begins without (pkeys(7)), or with the stack pointer in the same page where there is no memory. It ends the program.
 
 use zpager_sys::signal::Context;
 use zpager_sys::{Errno, PAGE_BYTES};
@@ -102,7 +102,7 @@ impl Process {
         let place = address - offset;
         if window.place != Some(place) {
             window.place = None;
-            if !self.fill(window, place) {
+            if !self.read(window.sure, place, &mut window.bytes) {
                 return None;
             }
             window.place = Some(place);
@@ -110,15 +110,15 @@ impl Process {
         Some(&window.bytes[offset..])
     }
 
-    /// Copies what lies at `place`, if there is something.
-    fn fill(&mut self, window: &mut Window, place: usize) -> bool {
-        let pages = pages_of(place, WINDOW_BYTES);
-        if !window.sure.is_some_and(|sure| self.is_sure(sure, &pages)) {
-            return self.peek(place, &mut window.bytes);
+    /// [`Process::peek`], without the kernel where it can be.
+    fn read(&mut self, sure: Option<Sure>, address: usize, out: &mut [u8]) -> bool {
+        let pages = pages_of(address, out.len());
+        if !sure.is_some_and(|sure| self.is_sure(sure, &pages)) {
+            return self.peek(address, out);
         }
         self.make_resident(pages, Keep::Copies);
-        // SAFETY: it is there, to be read, and resident.
-        window.bytes = unsafe { (place as *const [u8; WINDOW_BYTES]).read() };
+        // SAFETY: it is there, to be read, and resident, and the pager's own memory lies elsewhere.
+        unsafe { (address as *const u8).copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
         true
     }
 
@@ -158,13 +158,7 @@ impl Process {
         context: &Context,
         address: usize,
     ) -> Option<[usize; N]> {
-        let pages = pages_of(address, N * size_of::<usize>());
-        if !self.is_sure(Sure::of(thread, context), &pages) {
-            return self.peek_words(address);
-        }
-        self.make_resident(pages, Keep::Copies);
-        // SAFETY: it is there, to be read, and resident.
-        Some(unsafe { (address as *const [usize; N]).read_unaligned() })
+        words(|bytes| self.read(Some(Sure::of(thread, context)), address, bytes))
     }
 
     /// Writes words that a call of the thread gives, to memory that may be absent or not mapped: without the kernel

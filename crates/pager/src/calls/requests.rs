@@ -18,7 +18,7 @@ use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
 use super::transfer::{CALL_BYTES_MAX, VECTOR_BYTES, VECTORS_MAX, some_or};
-use crate::hold::pages_of;
+use crate::hold::{Window, pages_of};
 use crate::process::{Lift, Process};
 use crate::threads::Thread;
 
@@ -92,10 +92,13 @@ impl Process {
         submission: &Submission,
         first: isize,
     ) -> isize {
+        let (mut places, mut requests) = (Window::new(None), Window::new(None));
         for at in first..submission.count {
             let place = submission.place(at);
-            let Some([request]) = self.peek_words(place) else { break };
-            let Some(words) = self.peek_words::<REQUEST_WORDS>(request) else { break };
+            let request = self.peek_words_through(&mut places, place);
+            let Some([request]) = request else { break };
+            let words = self.peek_words_through(&mut requests, request);
+            let Some(words): Option<[usize; REQUEST_WORDS]> = words else { break };
             let vectors = match words[ASKED] as u16 {
                 IOCB_CMD_PREADV | IOCB_CMD_PWRITEV => words[LENGTH].min(VECTORS_MAX),
                 _ => 0,
@@ -119,8 +122,10 @@ impl Process {
             IOCB_CMD_PREADV | IOCB_CMD_PWRITEV => {
                 let vectors = length.min(VECTORS_MAX);
                 self.hold_unless_held(thread, buffer, vectors * VECTOR_BYTES);
+                let mut window = Window::new(None);
                 for at in 0..vectors {
-                    let words = self.peek_words(buffer + at * VECTOR_BYTES);
+                    let place = buffer + at * VECTOR_BYTES;
+                    let words = self.peek_words_through(&mut window, place);
                     let Some([address, bytes]) = words else { return };
                     self.hold_transfer(thread, address, bytes);
                 }

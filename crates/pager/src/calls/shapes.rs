@@ -345,17 +345,19 @@ impl Process {
             }
             Waiters(at) => {
                 let count = at.map_or(2, |at| arguments[at] as u32 as usize).min(WAITERS_MAX);
-                self.hold_waiters(thread, pointer, count);
+                self.hold_waiters(thread, sure, pointer, count);
             }
         }
     }
 
     /// `struct futex_waitv`: value, address, flags.
-    fn hold_waiters(&mut self, thread: &mut Thread, list: usize, count: usize) {
+    fn hold_waiters(&mut self, thread: &mut Thread, sure: Sure, list: usize, count: usize) {
         self.hold(thread, list, count * WAITER_BYTES);
+        let mut window = Window::new(Some(sure));
         for waiter in 0..count {
             let place = list.saturating_add(waiter * WAITER_BYTES);
-            let Some([_, futex]) = self.peek_words(place) else { return };
+            let words = self.peek_words_through(&mut window, place);
+            let Some([_, futex]) = words else { return };
             self.hold(thread, futex, FUTEX_BYTES);
         }
     }

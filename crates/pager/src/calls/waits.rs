@@ -92,9 +92,7 @@ impl Process {
     fn timed_wait(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let [set, told, _, bytes, ..] = context.registers.arguments();
         let set = self.read_words(thread, context, set).filter(|_| bytes == MASK_BYTES);
-        let Some([set]) = set else {
-            return Outcome::GoOn;
-        };
+        let Some([set]) = set else { return Outcome::GoOn };
         let ours = set as Mask & OURS;
         if ours == 0 {
             return Outcome::GoOn;
