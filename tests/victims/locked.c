@@ -14,10 +14,17 @@ static size_t resident_count(const void *start, size_t pages) {
     return n;
 }
 
+/* A mapping that no neighbour can be one with. */
+static char *map_alone(size_t pages) {
+    char *start = pages_map(pages + 2), *end = start + (pages + 1) * PAGE_BYTES;
+    CHECK(munmap(start, PAGE_BYTES) == 0 && munmap(end, PAGE_BYTES) == 0);
+    return start + PAGE_BYTES;
+}
+
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
     ballast_make(56);
-    char *locked = pages_map(LOCKED_PAGES), *fresh = pages_map(LOCKED_PAGES);
+    char *locked = pages_map(LOCKED_PAGES), *fresh = map_alone(LOCKED_PAGES);
     pages_fill(locked, LOCKED_PAGES, tag);
     press();
     CHECK(mlock(locked, LOCKED_PAGES * PAGE_BYTES) == 0);

@@ -179,6 +179,7 @@ impl Process {
             self.threads.kept = part.clone();
             self.bring_in_known(part.clone());
             self.end_copies(&part);
+            self.make_mergeable(part.start);
             let (start, bytes) = bytes_of(&part);
             if self.regions.remove(part.clone()) {
                 self.uffd.unregister(start, bytes);
@@ -187,6 +188,15 @@ impl Process {
         }
         self.threads.kept = 0..0;
         self.publish();
+    }
+
+    /// What is left alone becomes a mapping of its own, and may be made one again with its neighbours, as
+    /// before a `mremap`. The kernel refuses where both got their `anon_vma`, with the first page of each,
+    /// when they were apart (mm/vma.c, `is_mergeable_anon_vma`): has it made before, with a page of what
+    /// is left alone, all of which that is swapped out has been brought in.
+    fn make_mergeable(&self, page: u64) {
+        // SAFETY: a page that is not there was never written.
+        let _ = unsafe { self.uffd.put_zeros(page as usize * PAGE_BYTES) };
     }
 
     /// Brings in what is swapped out; pages that were never written stay away.

@@ -4,6 +4,7 @@
 //! Source: Documentation/admin-guide/mm/userfaultfd.rst, ioctl_userfaultfd(2).
 //! Opened with `UFFD_USER_MODE_ONLY`, which an ordinary user may.
 
+use crate::PAGE_BYTES;
 use crate::file::Fd;
 use crate::syscall::{Errno, checked, nr};
 
@@ -20,6 +21,7 @@ const UFFDIO_API: usize = 0xc018_aa3f;
 const UFFDIO_REGISTER: usize = 0xc020_aa00;
 const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
 const UFFDIO_COPY: usize = 0xc028_aa03;
+const UFFDIO_ZEROPAGE: usize = 0xc020_aa04;
 const UFFDIO_MOVE: usize = 0xc028_aa05;
 const UFFDIO_WRITEPROTECT: usize = 0xc018_aa06;
 const MOVE_BIT: u32 = 5;
@@ -107,6 +109,19 @@ impl Userfaultfd {
         // SAFETY: the struct uffdio_copy is five words; the caller's promise.
         let outcome = unsafe { self.ioctl(UFFDIO_COPY, argument.as_mut_ptr()) };
         partial(outcome, argument[4] as i64, bytes)
+    }
+
+    /// Puts the kernel's page of zeros in at `target`, where no page is.
+    ///
+    /// # Errors
+    /// `EEXIST` where a page is there, `ENOENT` where the range is not mapped.
+    ///
+    /// # Safety
+    /// Zeros are what the program must find at `target`, if no page is there.
+    pub unsafe fn put_zeros(&self, target: usize) -> Result<(), Errno> {
+        let mut argument = [target as u64, PAGE_BYTES as u64, 0, 0];
+        // SAFETY: the struct uffdio_zeropage is four words; the caller's promise.
+        unsafe { self.ioctl(UFFDIO_ZEROPAGE, argument.as_mut_ptr()) }.map(|_| ())
     }
 
     /// Moves the pages of `source` to the absent pages at `target`, atomically
