@@ -125,7 +125,9 @@ pub enum Lost {
 pub struct Outgoing {
     /// Pages that left for it. They are in RAM still until the write of their cluster has ended.
     pub pages: usize,
-    /// How long they are together, as they are kept there.
+    /// Pages that left the pool without a write, as they were in the store.
+    pub copied_pages: usize,
+    /// How long those that left for it are together, as they are kept there.
     pub page_bytes: usize,
     /// Those of them that were compressed once more for it, and how many bytes that saved.
     pub recompressed_pages: usize,
@@ -144,6 +146,7 @@ pub struct Outgoing {
 impl Outgoing {
     pub(crate) const NONE: Outgoing = Outgoing {
         pages: 0,
+        copied_pages: 0,
         page_bytes: 0,
         recompressed_pages: 0,
         recompressed_saved_bytes: 0,
@@ -210,6 +213,8 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     found: M::Space,
     waiting: Waiting,
     pause: Pause,
+    /// Pages of the pool that are in the store as well: their notes in the index say where.
+    copied: usize,
     /// Clean pages, and the turn at which the last of them came.
     copies: usize,
     copies_turn: u16,
@@ -287,6 +292,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             found: source.reserve(Waiting::BYTES)?,
             waiting: Waiting::default(),
             pause: Pause::NONE,
+            copied: 0,
             copies: 0,
             copies_turn: 0,
             has_protected: false,
@@ -504,7 +510,19 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         page: &C::Page,
         made: Option<Content<'_>>,
     ) -> Placed {
-        self.give_up(number);
+        self.note_copy(number);
+        let placed = self.place_made(number, page, made);
+        self.settle_copy(number);
+        placed
+    }
+
+    /// Has a page be in a tier that was resident.
+    fn place_made(
+        &mut self,
+        number: PageNumber,
+        page: &C::Page,
+        made: Option<Content<'_>>,
+    ) -> Placed {
         let filled = || self.coding.fill::<C>(page).map(Content::Filled);
         match made.or_else(filled) {
             Some(Content::Coded(codec, bytes)) => {
@@ -674,15 +692,18 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let entry = self.index.get(number);
         let cleared = self.index.set(number, Entry::ABSENT);
         debug_assert!(cleared, "clearing needs no room");
-        self.free(entry);
+        self.free(number, entry);
     }
 
-    /// Frees what a page took of its tier whose entry was `gone`, and says something else now.
-    fn free(&mut self, gone: Entry) {
+    /// Frees what page `number` took of its tier, whose entry was `gone`, and says something else now.
+    fn free(&mut self, number: PageNumber, gone: Entry) {
         match gone.state() {
             State::Absent | State::Resident { .. } => {}
             State::SameFilled { fill } => self.fills.remove(fill),
             State::Compressed { codec, .. } => {
+                if gone.has_copy() {
+                    self.free_pooled_copy(number);
+                }
                 self.leave_pool(gone);
                 self.sweep_if_due(codec);
             }
@@ -717,16 +738,19 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     #[must_use]
     pub fn rename(&mut self, from: PageNumber, to: PageNumber) -> bool {
         debug_assert!(self.index.get(to).is_absent(), "what is there would be lost");
-        let entry = self.index.get(from);
-        if !self.index.set(to, entry) {
+        if !self.index.set(to, self.index.get(from)) {
             return false;
         }
+        self.rename_copy(from, to);
+        let entry = self.index.get(from);
+        self.replace_entry(to, entry);
         let cleared = self.index.set(from, Entry::ABSENT);
         debug_assert!(cleared, "clearing needs no room");
         if let State::Compressed { codec, len, handle } = entry.state() {
             // A full order leaves the page where it is for good; only its turn to leave is lost.
             if self.line_up(to, codec, len, handle) {
                 self.lists.left(entry.list());
+                self.replace_entry(to, self.index.get(to).with_copy(entry.has_copy()));
             }
         }
         true

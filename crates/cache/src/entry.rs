@@ -4,10 +4,11 @@
 //! bits 0..3   state
 //! resident    3      whether it is write-protected      4      whether it may be part of a huge page
 //!             8..24  turn of the clock at which it came in  24..56 frame  61..63 heat
-//! clean       3..7   codec   7..56 place in the store       56..64 turn at which it came in
+//! clean       3..7   codec   7..54 place in the store       54..56 heat  56..64 turn at which it came in
 //! same-filled 8..40  number of the value                    56..61 left  61..63 heat
 //! compressed  3..7   codec   7..19 length - 1  20..56 handle  56..61 left  61..63 heat
 //!             19     whether it is in the profit list          63     mark of its order
+//!             two states: the page is in the store as well, or is not
 //! spilled     3..7   codec   7..60 place in the store
 //! ```
 //! Zero is a page that was never written or was given back by the program, so
@@ -92,6 +93,8 @@ const SAME_FILLED: u64 = 2;
 const COMPRESSED: u64 = 3;
 const SPILLED: u64 = 4;
 const CLEAN: u64 = 5;
+/// Compressed, and in the store as well.
+const COPIED: u64 = 7;
 /// Bits of the tag by which resident pages, clean or not, are told from all others.
 const IN_RAM_BITS: u64 = 3;
 const PROTECTED: u64 = 1 << TAG_BITS;
@@ -106,14 +109,17 @@ const FRAME_AT: u32 = 24;
 const LEFT_AT: u32 = 56;
 const HEAT_AT: u32 = 61;
 const HISTORY: u64 = (1 << MARK_AT) - (1 << LEFT_AT);
+const CLEAN_HEAT: u64 = (History::HEAT_MAX as u64) << CLEAN_HEAT_AT;
 const MARK_AT: u32 = 63;
 const MARK: u64 = 1 << MARK_AT;
 const TURN_AT: u32 = 56;
+const CLEAN_HEAT_AT: u32 = 54;
 
 const _: () = assert!(CLEAN & IN_RAM_BITS == RESIDENT);
 const _: () = assert!(SAME_FILLED & IN_RAM_BITS != RESIDENT);
 const _: () = assert!(COMPRESSED & IN_RAM_BITS != RESIDENT);
 const _: () = assert!(SPILLED & IN_RAM_BITS != RESIDENT);
+const _: () = assert!(COPIED & IN_RAM_BITS != RESIDENT);
 const _: () = assert!(HANDLE_AT + Handle::BITS <= LEFT_AT && LEN_AT + Place::BITS <= 64);
 
 impl Entry {
@@ -159,10 +165,10 @@ impl Entry {
             CLEAN => State::Clean {
                 turn: (self.0 >> TURN_AT) as u8,
                 codec: self.codec(),
-                place: Place::from_raw((self.0 & ((1 << TURN_AT) - 1)) >> LEN_AT),
+                place: Place::from_raw((self.0 & ((1 << CLEAN_HEAT_AT) - 1)) >> LEN_AT),
             },
             SAME_FILLED => State::SameFilled { fill: (self.0 >> VALUE_AT) as u32 },
-            COMPRESSED => State::Compressed {
+            COMPRESSED | COPIED => State::Compressed {
                 codec: self.codec(),
                 len: ((self.0 >> LEN_AT) as usize & ((1 << (LIST_AT - LEN_AT)) - 1)) + 1,
                 handle: Handle::from_raw((self.0 & ((1 << LEFT_AT) - 1)) >> HANDLE_AT),
@@ -181,30 +187,35 @@ impl Entry {
     }
 
     /// Whether a resident page whose bytes lie at `place` has room for that in its entry: everywhere
-    /// in the first TiB of the store.
+    /// in the first 256 GiB of the store.
     pub fn can_be_clean(place: Place) -> bool {
-        place.raw() >> (TURN_AT - LEN_AT) == 0
+        place.raw() >> (CLEAN_HEAT_AT - LEN_AT) == 0
     }
 
-    /// The same entry with another history; of a page in the store, whose place takes the room, the same.
+    /// The same entry with another history; of a page in the store, whose place takes the room, the same,
+    /// or with the heat alone where it is clean.
     #[must_use]
     pub fn with_history(self, history: History) -> Entry {
-        if matches!(self.tag(), SPILLED | CLEAN) {
-            return self;
+        let heat = u64::from(history.heat.min(History::HEAT_MAX));
+        match self.tag() {
+            SPILLED => self,
+            CLEAN => Entry(self.0 & !CLEAN_HEAT | heat << CLEAN_HEAT_AT),
+            _ => {
+                let left = u64::from(history.left % History::TIMES);
+                Entry(self.0 & !HISTORY | left << LEFT_AT | heat << HEAT_AT)
+            }
         }
-        let bits = u64::from(history.left % History::TIMES) << LEFT_AT
-            | u64::from(history.heat.min(History::HEAT_MAX)) << HEAT_AT;
-        Entry(self.0 & !HISTORY | bits)
     }
 
     /// What is remembered of the page: nothing unless it is in RAM.
     #[inline]
     pub fn history(self) -> History {
         match self.tag() {
-            RESIDENT | SAME_FILLED | COMPRESSED => History {
+            RESIDENT | SAME_FILLED | COMPRESSED | COPIED => History {
                 left: (self.0 >> LEFT_AT) as u8 % History::TIMES,
                 heat: (self.0 >> HEAT_AT) as u8 & History::HEAT_MAX,
             },
+            CLEAN => History { left: 0, heat: (self.0 >> CLEAN_HEAT_AT) as u8 & History::HEAT_MAX },
             _ => History::default(),
         }
     }
@@ -213,13 +224,26 @@ impl Entry {
     #[inline]
     pub(crate) fn handle(self) -> Option<Handle> {
         let raw = (self.0 & ((1 << LEFT_AT) - 1)) >> HANDLE_AT;
-        (self.tag() == COMPRESSED).then(|| Handle::from_raw(raw))
+        matches!(self.tag(), COMPRESSED | COPIED).then(|| Handle::from_raw(raw))
     }
 
     /// The same entry of a compressed page, whose bytes lie at `handle` now.
     pub(crate) fn at(self, handle: Handle) -> Entry {
         let bits = ((1 << Handle::BITS) - 1) << HANDLE_AT;
         Entry(self.0 & !bits | handle.raw() << HANDLE_AT)
+    }
+
+    /// The same entry of a compressed page, which is in the store as well, or is not.
+    pub(crate) fn with_copy(self, has_copy: bool) -> Entry {
+        debug_assert!(matches!(self.tag(), COMPRESSED | COPIED));
+        let tag = if has_copy { COPIED } else { COMPRESSED };
+        Entry(self.0 & !((1 << TAG_BITS) - 1) | tag)
+    }
+
+    /// Whether the page is compressed, and in the store as well.
+    #[inline]
+    pub fn has_copy(self) -> bool {
+        self.tag() == COPIED
     }
 
     /// The same entry of a compressed page with the mark set or not.
@@ -322,7 +346,7 @@ mod tests {
             Just(State::Absent),
             (any::<u16>(), any::<u32>()).prop_map(|(turn, frame)| State::Resident { turn, frame }),
             any::<u32>().prop_map(|fill| State::SameFilled { fill }),
-            (any::<u8>(), codec.clone(), 0u64..1 << (TURN_AT - LEN_AT)).prop_map(
+            (any::<u8>(), codec.clone(), 0u64..1 << (CLEAN_HEAT_AT - LEN_AT)).prop_map(
                 |(turn, codec, raw)| State::Clean { turn, codec, place: Place::from_raw(raw) }
             ),
             (codec.clone(), 1usize..=4096, 0u64..1 << Handle::BITS).prop_map(
@@ -360,6 +384,10 @@ mod tests {
             prop_assert_eq!(said(entry), (of(handle), mark, history, list));
             let entry = entry.at(moved);
             prop_assert_eq!(said(entry), (of(moved), mark, history, list));
+            let copied = entry.with_copy(true);
+            prop_assert_eq!(said(copied), said(entry));
+            prop_assert!(copied.has_copy() && !entry.has_copy() && !copied.is_resident());
+            prop_assert_eq!((copied.handle(), copied.with_copy(false)), (entry.handle(), entry));
         }
 
         #[test]
@@ -391,10 +419,18 @@ mod tests {
         }
 
         #[test]
-        fn the_turn_of_a_clean_page_is_known(turn: u16, age in 0u16..256, raw in 0u64..1 << 20) {
-            let place = Place::from_raw(raw);
-            let clean = Entry::new(State::Clean { turn: turn as u8, codec: CodecId::Copy, place });
+        fn the_turn_and_the_heat_of_a_clean_page_are_known(
+            turn: u16,
+            age in 0u16..256,
+            raw in 0u64..1 << (CLEAN_HEAT_AT - LEN_AT),
+            heat in 0..=History::HEAT_MAX,
+        ) {
+            let state =
+                State::Clean { turn: turn as u8, codec: CodecId::Copy, place: Place::from_raw(raw) };
+            let clean = Entry::new(state).with_history(History { left: 9, heat: !heat });
+            let clean = clean.with_history(History { left: 9, heat });
             prop_assert_eq!(clean.arrival(turn.wrapping_add(age)), Some(turn));
+            prop_assert_eq!((clean.state(), clean.history()), (state, History { left: 0, heat }));
         }
 
         #[test]

@@ -5,6 +5,8 @@
 //! was written: 8 bytes a page of address space in use. A page of a leaf that
 //! has been cleared as a whole is given back.
 //!
+//! A page may have a second word, its note, which costs as much again where there are some.
+//!
 //! Bad case: pages touched 2 MiB apart cost a page of entries each.
 
 use zpager_pool::{Space, SpaceSource};
@@ -13,7 +15,8 @@ use crate::entry::{Entry, PageNumber};
 
 const LEAF_BITS: u32 = 18;
 const LEAF_ENTRIES: usize = 1 << LEAF_BITS;
-const DIRECTORY_ENTRIES: usize = 1 << (47 - 12 - LEAF_BITS);
+/// Of the entries, then of the notes.
+const DIRECTORY_ENTRIES: usize = 2 << (47 - 12 - LEAF_BITS);
 /// Leaves of one process: 1 TiB of address space that was touched.
 const LEAVES_MAX: usize = 1024;
 const PAGE_BYTES: usize = 4096;
@@ -24,7 +27,9 @@ const GROUPS: usize = LEAF_ENTRIES / GROUP_ENTRIES;
 const LOOK_ENTRIES: usize = 8;
 
 /// First page number that no index covers.
-pub const PAGE_NUMBER_END: PageNumber = (DIRECTORY_ENTRIES << LEAF_BITS) as u64;
+pub const PAGE_NUMBER_END: PageNumber = NOTES_AT;
+/// A page's note is the entry of the page so far behind it.
+const NOTES_AT: u64 = (DIRECTORY_ENTRIES << LEAF_BITS) as u64 / 2;
 
 struct Leaf<S> {
     space: S,
@@ -84,7 +89,7 @@ impl<M: SpaceSource> Index<M> {
     }
 
     fn leaf_number(&self, page: PageNumber) -> usize {
-        debug_assert!(page < PAGE_NUMBER_END);
+        debug_assert!(page < 2 * NOTES_AT);
         let slot = (page >> LEAF_BITS) as usize % DIRECTORY_ENTRIES;
         // SAFETY: within the directory, which is zero where it was not written.
         usize::from(unsafe { self.directory.base().cast::<u16>().add(slot).read() })
@@ -99,6 +104,23 @@ impl<M: SpaceSource> Index<M> {
         };
         // SAFETY: within the leaf, which is zero where it was not written.
         unsafe { leaf.space.base().cast::<Entry>().add(page as usize % LEAF_ENTRIES).read() }
+    }
+
+    /// The note of `page`: an entry that says something else of it.
+    #[inline]
+    pub(crate) fn note(&self, page: PageNumber) -> Entry {
+        self.get(page + NOTES_AT)
+    }
+
+    /// Replaces the note of `page`, as [`Index::set`] does the entry.
+    #[must_use]
+    pub(crate) fn set_note(&mut self, page: PageNumber, note: Entry) -> bool {
+        self.set(page + NOTES_AT, note)
+    }
+
+    /// The first page from `from` on that has a note.
+    pub(crate) fn next_note(&self, from: PageNumber) -> Option<PageNumber> {
+        self.next_known(from + NOTES_AT, 2 * NOTES_AT).map(|page| page - NOTES_AT)
     }
 
     /// The entry of `page`, to be replaced by another one; `None` where nothing is known of it.
@@ -196,14 +218,21 @@ impl<M: SpaceSource> Index<M> {
     /// are absent.
     pub(crate) fn release_unused(&mut self, from: PageNumber, end: PageNumber) {
         let group = GROUP_ENTRIES as u64;
-        let (first, last) = (from / group * group, end.next_multiple_of(group));
-        let from = if self.next_known(first, from).is_none() { first } else { from };
-        let end = if self.next_known(end, last).is_none() { last } else { end };
-        self.release_absent(from, end);
+        for (from, end) in [(from, end), (from + NOTES_AT, end + NOTES_AT)] {
+            let (first, last) = (from / group * group, end.next_multiple_of(group));
+            let from = if self.next_known(first, from).is_none() { first } else { from };
+            let end = if self.next_known(end, last).is_none() { last } else { end };
+            self.release(from, end);
+        }
     }
 
     /// Gives back the pages of entries that lie wholly within `from..end`, all of which are absent.
     pub fn release_absent(&mut self, from: PageNumber, end: PageNumber) {
+        self.release(from, end);
+        self.release(from + NOTES_AT, end + NOTES_AT);
+    }
+
+    fn release(&mut self, from: PageNumber, end: PageNumber) {
         let mut page = from.next_multiple_of(GROUP_ENTRIES as u64);
         while page + GROUP_ENTRIES as u64 <= end {
             let Some(at) = self.leaf_number(page).checked_sub(1) else {

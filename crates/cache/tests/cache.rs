@@ -285,6 +285,7 @@ fn ten_thousand_faults() {
     println!("{faults} faults in {runs} runs: {lost_pages} pages lost, and told so");
     assert!(lost_pages > 0, "no fault mattered");
     assert!(model::drops() > 0, "no page left by its copy");
+    assert!(model::copied() > 0, "no page of the pool was in the store as well");
     assert!(model::recompressions() > 0, "no page was compressed once more");
     assert!(model::taken() > 0, "no page was taken to be decoded elsewhere");
     assert!(model::made() > 0, "of no page bytes were made elsewhere");
@@ -480,12 +481,21 @@ fn swap_out_noise<B: Blocks>(cache: &mut Cache<Heap, B>, numbers: core::ops::Ran
 
 /// Brings spilled pages back, which are clean then.
 fn bring_in_clean(cache: &mut Cache<Heap, Memory>, numbers: core::ops::Range<PageNumber>) {
+    bring_in_clean_of(3, cache, numbers);
+}
+
+/// The same of pages of such content.
+fn bring_in_clean_of(
+    kind: u8,
+    cache: &mut Cache<Heap, Memory>,
+    numbers: core::ops::Range<PageNumber>,
+) {
     for number in numbers {
         let mut page = [Page::ZERO];
         cache.swap_in(number, &mut page, true).expect("in the cache");
-        assert!(page[0].0 == Content { kind: 3, seed: number }.page().0, "page {number}");
+        assert!(page[0].0 == Content { kind, seed: number }.page().0, "page {number}");
         if !cache.index.get(number).is_absent() {
-            cache.keep_copy(number, 0);
+            cache.keep_copy(number, 0, 0);
         }
     }
 }
@@ -511,6 +521,73 @@ fn a_clean_page_leaves_without_a_write() {
     assert!(cache.written(400) && !cache.drop_clean(400));
     assert_eq!(swap_out(&mut cache, 400, &Page([7; 4096])), Placed::SameFilled);
     assert_eq!(swap_in(&mut cache, 400).0, [7; 4096]);
+}
+
+/// Swaps pages out that shrink, as they are: what is clean stays that.
+fn swap_out_heap(cache: &mut Cache<Heap, Memory>, numbers: core::ops::Range<PageNumber>) {
+    for number in numbers {
+        let placed = cache.swap_out(number, &Content { kind: 5, seed: number }.page());
+        assert!(matches!(placed, Placed::Compressed(..)), "{placed:?}");
+    }
+}
+
+/// Has the pool leave, all of which does so without a write, but for less than would be written; gives how many
+/// pages did.
+fn spill_copied(cache: &mut Cache<Heap, Memory>) -> usize {
+    while cache.spill().is_ok() {}
+    let outgoing = cache.take_outgoing();
+    assert_eq!((outgoing.bytes, outgoing.pages), (0, 0), "nothing is written");
+    outgoing.copied_pages
+}
+
+#[test]
+fn a_clean_page_leaves_the_pool_without_a_write() {
+    const PAGES: PageNumber = 2000;
+    let mut cache = cache(CodecId::Word, 4 * MIB, 16);
+    for number in 0..PAGES {
+        let page = Content { kind: 5, seed: number }.page();
+        assert!(matches!(swap_out(&mut cache, number, &page), Placed::Compressed(..)));
+    }
+    while cache.spill().is_ok() {}
+    cache.flush().expect("room");
+    cache.take_outgoing();
+    let is_spilled = |cache: &Cache<Heap, Memory>, page: &PageNumber| {
+        matches!(cache.index.get(*page).state(), State::Spilled { .. })
+    };
+    let spilled = (0..PAGES).take_while(|page| is_spilled(&cache, page)).count() as PageNumber;
+    assert!(spilled > 500);
+    (spilled..PAGES).for_each(|page| cache.forget(page));
+    bring_in_clean_of(5, &mut cache, 0..spilled);
+    // It is still clean when it comes back from the pool.
+    for _ in 0..2 {
+        swap_out_heap(&mut cache, 0..spilled);
+        assert_eq!((cache.copied_pages(), cache.clean_pages()), (spilled as usize, 0));
+        bring_in_clean_of(5, &mut cache, 0..spilled);
+        assert_eq!((cache.copied_pages(), cache.clean_pages()), (0, spilled as usize));
+    }
+    // One that was written, came back as what may be, or moved on is as any other.
+    assert!(cache.written(7));
+    swap_out_heap(&mut cache, 0..spilled);
+    assert!(!cache.index.get(7).has_copy() && cache.index.get(8).has_copy());
+    assert!(swap_in(&mut cache, 8).0 == Content { kind: 5, seed: 8 }.page().0);
+    assert!(cache.rename(9, 9_000_000) && cache.index.get(9_000_000).has_copy());
+    assert!(cache.pooled_copy(9).is_none() && cache.pooled_copy(8).is_none());
+    cache.forget(10);
+    let copied = cache.copied_pages();
+    assert_eq!(copied, spilled as usize - 3);
+    assert_eq!(cache.spilled_pages(), copied);
+    assert!(swap_in(&mut cache, 9_000_000).0 == Content { kind: 5, seed: 9 }.page().0);
+    cache.forget(7);
+    let copied = copied - 1;
+    let left = spill_copied(&mut cache);
+    assert!(left > 500 && left + cache.copied_pages() == copied);
+    bring_in_clean_of(5, &mut cache, 11..spilled);
+    (0..11).for_each(|page| cache.forget(page));
+    // A full store has them given up.
+    swap_out_heap(&mut cache, 11..spilled);
+    assert!(cache.give_up_copies() && cache.copied_pages() == 0 && cache.spilled_pages() == 0);
+    (11..spilled).for_each(|page| assert!(!cache.index.get(page).has_copy()));
+    bring_in_clean_of(5, &mut cache, 11..spilled);
 }
 
 #[test]

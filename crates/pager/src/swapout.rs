@@ -293,6 +293,7 @@ impl Process {
     fn count_written(&self, written: &Written) {
         let counters = &self.control.counters;
         count(&counters.spilled_pages, written.outgoing.pages);
+        count(&counters.clean_drops, written.outgoing.copied_pages);
         count(&counters.store_page_bytes, written.outgoing.page_bytes);
         count(&counters.recompressed_pages, written.outgoing.recompressed_pages);
         count(&counters.recompressed_saved_bytes, written.outgoing.recompressed_saved_bytes);

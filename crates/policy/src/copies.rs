@@ -9,8 +9,8 @@
 //!
 //! A page that shrinks and leaves by its copy does not go by way of the pool, from which it would come
 //! back for a small part of what a read takes. Where pages are wanted before as many others have left
-//! as the pool holds, copies of such pages are kept only as long as those reads take less time than
-//! is saved.
+//! as the pool holds, and those reads take more time than is saved, such pages go to the pool with their
+//! copies, and leave that without a write.
 //!
 //! Source: the swap cache of Linux, where a clean page keeps its slot (mm/swap_state.c); there the
 //! first write costs a fault, too (`do_swap_page`, mm/memory.c).
@@ -18,8 +18,11 @@
 //! Bad for: a program that reads each page before it writes it. One run in sixteen tries whether it
 //! still does.
 
-/// Of pages that came together, one run in so many keeps its copies where they do not pay.
+/// Of pages that came together, one run in so many keeps its copies where they do not pay; and for so many
+/// that are read one does not leave by way of the pool where the others do.
 const TRIED_PART: u32 = 16;
+/// Pages that were read count for so many such at most.
+const READ_MAX: u32 = 8 * TRIED_PART;
 /// Writes that say nothing yet.
 const WRITTEN_MIN: u32 = 64;
 /// When so many pages were judged by, older ones count half.
@@ -36,8 +39,9 @@ const MEAN_SHIFT: u32 = 4;
 /// What has become of copies, and what things cost, in ticks of the caller's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Copies {
-    /// Pages that left by their copies, and that were written.
+    /// Pages that left by their copies at once, or by way of the pool, and that were written.
     dropped: u32,
+    spared: u32,
     written: u32,
     /// Pages that left by their copies and were wanted so soon that the pool would have had them.
     missed: u32,
@@ -48,38 +52,62 @@ pub struct Copies {
     read_ticks: u64,
     /// Runs that came while copies did not pay.
     runs: u32,
+    /// Pages that were read since one did not go by way of the pool.
+    read: u32,
 }
 
 impl Copies {
-    /// Whether the copies of a run of pages that come back now are kept; `is_raw` where they lie in
-    /// the store as they are, so that the pool would not have them long.
-    pub fn keeps(&mut self, is_raw: bool) -> bool {
-        if self.pay(is_raw) {
+    /// Whether the copies of a run of pages that come back now are kept.
+    pub fn keeps(&mut self) -> bool {
+        if self.pay() {
             return true;
         }
         self.runs = self.runs.wrapping_add(1);
         self.runs.is_multiple_of(TRIED_PART)
     }
 
-    fn pay(&self, is_raw: bool) -> bool {
+    fn pay(&self) -> bool {
+        let used = self.dropped + self.spared;
         let cost = u64::from(self.written) * self.write_ticks * FAULT_FACTOR;
+        let are_few = self.written < WRITTEN_MIN.max(used * WRITTEN_A_DROP);
+        are_few || cost <= u64::from(used) * self.departure_ticks
+    }
+
+    /// Whether a page that shrinks, and has a copy, leaves by way of the pool.
+    pub fn goes_by_pool(&mut self) -> bool {
         let gain = u64::from(self.dropped) * self.departure_ticks;
-        let are_missed = !is_raw && u64::from(self.missed) * self.read_ticks > gain;
-        let are_few = self.written < WRITTEN_MIN.max(self.dropped * WRITTEN_A_DROP);
-        !are_missed && (are_few || cost <= gain)
+        if u64::from(self.missed) * self.read_ticks <= gain {
+            return false;
+        }
+        let is_tried = self.read >= TRIED_PART;
+        self.read -= if is_tried { TRIED_PART } else { 0 };
+        !is_tried
+    }
+
+    /// Pages were read from the store.
+    pub fn read(&mut self, pages: usize) {
+        self.read = (self.read + pages as u32).min(READ_MAX);
     }
 
     fn judge(&mut self) {
-        if self.dropped + self.written >= JUDGED_MAX {
-            (self.dropped, self.written) = (self.dropped / 2, self.written / 2);
-            self.missed /= 2;
+        if self.dropped + self.spared + self.written >= JUDGED_MAX {
+            let counts = [&mut self.dropped, &mut self.spared, &mut self.written, &mut self.missed];
+            counts.into_iter().for_each(|count| *count /= 2);
         }
     }
 
-    /// A page left by its copy.
+    /// A page left by its copy at once.
     pub fn dropped(&mut self) {
         self.dropped += 1;
         self.judge();
+    }
+
+    /// Pages left the pool by their copies.
+    pub fn spared(&mut self, pages: usize) {
+        for _ in 0..pages {
+            self.spared += 1;
+            self.judge();
+        }
     }
 
     /// `pages` pages were wanted, and read in `ticks` each, that the pool would have had if they had
@@ -123,7 +151,7 @@ mod tests {
         let mut copies = Copies::default();
         let kept = (0..1000u32).filter(|turn| {
             copies.departed(1, departure_ticks);
-            let keeps = copies.keeps(true);
+            let keeps = copies.keeps();
             if keeps && turn % dropped_part == 0 {
                 copies.dropped();
             } else if keeps {
@@ -147,9 +175,9 @@ mod tests {
         let mut copies = Copies::default();
         (0..WRITTEN_MIN).for_each(|_| copies.written(1000));
         copies.departed(10, 50_000);
-        assert_eq!((0..160).filter(|_| copies.keeps(true)).count(), 10);
+        assert_eq!((0..160).filter(|_| copies.keeps()).count(), 10);
         (0..WRITTEN_MIN).for_each(|_| copies.dropped());
-        assert!((0..160).all(|_| copies.keeps(true)));
+        assert!((0..160).all(|_| copies.keeps()));
     }
 
     #[test]
@@ -157,15 +185,17 @@ mod tests {
         let mut copies = Copies::default();
         copies.departed(100, 100_000);
         (0..100).for_each(|_| copies.dropped());
-        assert!((0..16).all(|_| copies.keeps(false)));
         // A read takes as long as a hundred departures: one in a hundred is as good as none.
         copies.missed(1, 100_000);
-        assert!((0..16).all(|_| copies.keeps(false)));
+        assert!((0..160).all(|_| !copies.goes_by_pool()));
         copies.missed(1, 100_000);
-        assert_eq!((0..160).filter(|_| copies.keeps(false)).count(), 10);
-        // The pool would not have had the others for long.
-        assert!((0..160).all(|_| copies.keeps(true)));
+        copies.read(32);
+        assert_eq!((0..160).filter(|_| copies.goes_by_pool()).count(), 158);
+        // They are kept as before, and what leaves the pool by its copy says nothing of the reads.
+        copies.spared(100);
+        assert!((0..16).all(|_| copies.keeps()));
+        assert!((0..160).all(|_| copies.goes_by_pool()));
         (0..100).for_each(|_| copies.dropped());
-        assert!((0..16).all(|_| copies.keeps(false)));
+        assert!((0..160).all(|_| !copies.goes_by_pool()));
     }
 }

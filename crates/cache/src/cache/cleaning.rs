@@ -213,6 +213,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 }
             }
             found[..self.waiting.end].sort_unstable();
+            self.give_up_pooled_where(|cache, place| cache.held.is_marked(place.cluster()));
         }
         (0..self.held.end()).for_each(|cluster| self.held.set_mark(cluster, false));
     }

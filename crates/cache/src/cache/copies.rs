@@ -1,5 +1,6 @@
 //! Clean copies: a page that came back from the store stays there, too, until it is written. If it
-//! leaves before, nothing has to be compressed or written.
+//! leaves before, nothing has to be compressed or written; or nothing written, where it goes by way of
+//! the pool, from which it may come back as clean as it was.
 //!
 //! Source: the swap cache of Linux (mm/swap_state.c), in which a page that was read keeps its slot as
 //! long as it is clean and slots are not scarce.
@@ -8,19 +9,20 @@
 //! that it is to be written ([`Cache::written`]). Its record is what the page is. One whose copy was
 //! given up stays protected, and its entry says so, until it is written.
 //!
-//! A copy is a cache. It takes no RAM, as its place is in the page's entry. It takes room in the
-//! store, so all are given up before the store is said to be full, and those in the emptiest
-//! clusters when these are cleaned.
+//! A copy is a cache. It takes no RAM while its page is resident, as its place is in the page's entry, and a
+//! note in the index while that is in the pool. It takes room in the store, so all are given up before
+//! the store is said to be full, and those in the emptiest clusters when these are cleaned.
 //!
 //! Bad for: several processes, of which one is full of copies and does nothing, when another one
 //! needs the store: it heeds that only when it reads from there, or RAM is asked of it.
 
+use zpager_codec::CodecId;
 use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, Place};
 
 use super::{Cache, SpillError};
 use crate::coder::Coder;
-use crate::entry::{Entry, PageNumber, State};
+use crate::entry::{Entry, History, PageNumber, State};
 use crate::index::PAGE_NUMBER_END;
 
 /// So many pages come back from a store that was full before one is kept there again: giving all up
@@ -36,10 +38,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.rules.keeps_copies && !paused && Entry::can_be_clean(place)
     }
 
-    /// Has a page that came back, and is write-protected, be clean; it came in at `turn`.
-    pub fn keep_copy(&mut self, page: PageNumber, turn: u16) {
+    /// Has a page that came back, and is write-protected, be clean and as hot as `heat` says; it came in at
+    /// `turn`.
+    pub fn keep_copy(&mut self, page: PageNumber, turn: u16, heat: u8) {
         if let State::Spilled { codec, place } = self.index.get(page).state() {
-            self.enter(page, State::Clean { turn: turn as u8, codec, place });
+            let clean = Entry::new(State::Clean { turn: turn as u8, codec, place });
+            self.replace_entry(page, clean.with_history(History { left: 0, heat }));
             self.copies += 1;
             self.copies_turn = turn;
             self.has_protected = true;
@@ -61,12 +65,121 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// fails at present, so that it is better not relied on.
     pub fn drop_clean(&mut self, page: PageNumber) -> bool {
         let State::Clean { codec, place, .. } = self.index.get(page).state() else { return false };
-        if self.pause.left > 0 && matches!(self.pause.error, SpillError::Io(_)) {
+        if self.is_store_failing() {
             return false;
         }
         self.copies -= 1;
         self.enter(page, State::Spilled { codec, place });
         true
+    }
+
+    fn is_store_failing(&self) -> bool {
+        self.pause.left > 0 && matches!(self.pause.error, SpillError::Io(_))
+    }
+
+    /// Notes the copy of a page that is about to leave for the pool, if it is clean; where it lies raw, which
+    /// the pool would not have for long, or the store fails, it is given up. The page is not clean then.
+    pub(super) fn note_copy(&mut self, page: PageNumber) {
+        let clean = self.index.get(page);
+        let State::Clean { codec, place, .. } = clean.state() else { return };
+        let noted = Entry::new(State::Spilled { codec, place });
+        if codec == CodecId::Copy || self.is_store_failing() || !self.index.set_note(page, noted) {
+            self.give_up(page);
+            return;
+        }
+        (self.copies, self.copied) = (self.copies - 1, self.copied + 1);
+        self.set_protected(page, clean);
+    }
+
+    /// Has a page that went to the pool have the copy that was noted, if it still is. One that went elsewhere,
+    /// or could not leave, has none.
+    pub(super) fn settle_copy(&mut self, page: PageNumber) {
+        let entry = self.index.get(page);
+        match entry.state() {
+            State::Compressed { .. } if self.pooled_copy(page).is_some() => {
+                self.replace_entry(page, entry.with_copy(true));
+            }
+            _ => self.free_pooled_copy(page),
+        }
+    }
+
+    /// Has a page that comes back from the pool, where it was decoded, be in the store alone, if it is there as
+    /// well and that is to be kept; false where not, and it is in the pool.
+    pub(super) fn keep_pooled_copy(&mut self, page: PageNumber) -> bool {
+        let place = self.pooled_copy(page);
+        place.is_some_and(|place| self.may_keep(place)) && self.leave_by_copy(page)
+    }
+
+    /// Has a page of the pool be in the store alone, if it is there as well; false where not.
+    pub(super) fn leave_by_copy(&mut self, page: PageNumber) -> bool {
+        let pooled = self.index.get(page);
+        if !pooled.has_copy() {
+            return false;
+        }
+        self.replace_entry(page, self.index.note(page));
+        self.forget_note(page);
+        self.leave_pool(pooled);
+        true
+    }
+
+    /// Gives the copy of a page up that is in the pool, or on its way there.
+    fn give_up_pooled(&mut self, page: PageNumber) {
+        let entry = self.index.get(page);
+        if entry.has_copy() {
+            self.replace_entry(page, entry.with_copy(false));
+        }
+        self.free_pooled_copy(page);
+    }
+
+    /// Gives the copies of pages in the pool up whose places are `among` those.
+    pub(super) fn give_up_pooled_where(&mut self, among: impl Fn(&mut Self, Place) -> bool) {
+        let mut at = 0;
+        while self.copied > 0
+            && let Some(page) = self.index.next_note(at)
+        {
+            at = page + 1;
+            if self.pooled_copy(page).is_some_and(|place| among(self, place)) {
+                self.give_up_pooled(page);
+            }
+        }
+    }
+
+    /// Frees the record of a page that was in the pool, or on its way there, if it has one.
+    pub(super) fn free_pooled_copy(&mut self, page: PageNumber) {
+        let Some(place) = self.pooled_copy(page) else { return };
+        self.forget_note(page);
+        self.free_record(place);
+    }
+
+    /// Has the copy of page `from` of the pool be that of `to`, to which its entry is renamed; without room for
+    /// that it is given up.
+    pub(super) fn rename_copy(&mut self, from: PageNumber, to: PageNumber) {
+        let noted = self.index.note(from);
+        if noted.is_absent() {
+        } else if self.index.set_note(to, noted) {
+            let cleared = self.index.set_note(from, Entry::ABSENT);
+            debug_assert!(cleared, "clearing needs no room");
+        } else {
+            self.give_up_pooled(from);
+        }
+    }
+
+    fn forget_note(&mut self, page: PageNumber) {
+        let cleared = self.index.set_note(page, Entry::ABSENT);
+        debug_assert!(cleared, "clearing needs no room");
+        self.copied -= 1;
+    }
+
+    pub(super) fn replace_entry(&mut self, page: PageNumber, entry: Entry) {
+        let entered = self.index.set(page, entry);
+        debug_assert!(entered, "a page that is known has an entry");
+    }
+
+    /// Has a page that was clean be none, and protected still.
+    fn set_protected(&mut self, page: PageNumber, clean: Entry) {
+        let turn = clean.arrival(self.copies_turn).unwrap_or(self.copies_turn);
+        let entry = Entry::new(State::Resident { turn, frame: 0 }).with_protection(true);
+        self.replace_entry(page, entry.with_history(clean.history()));
     }
 
     /// Has a page be written that was clean, or is protected as it was: it is neither any more. Gives
@@ -84,22 +197,19 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Gives a clean page's copy up; the page stays protected. False where it has none.
     pub(super) fn give_up(&mut self, page: PageNumber) -> bool {
         let clean = self.index.get(page);
-        let (State::Clean { .. }, Some(turn)) = (clean.state(), clean.arrival(self.copies_turn))
-        else {
-            return false;
-        };
-        let entry = Entry::new(State::Resident { turn, frame: 0 }).with_protection(true);
-        let entered = self.index.set(page, entry);
-        debug_assert!(entered, "a resident page has an entry");
-        self.free(clean);
+        let State::Clean { place, .. } = clean.state() else { return false };
+        self.set_protected(page, clean);
+        self.copies -= 1;
+        self.free_record(place);
         true
     }
 
     /// Gives all copies up, as the store has no room; false where there are none.
     pub fn give_up_copies(&mut self) -> bool {
-        if self.copies == 0 {
+        if self.copies + self.copied == 0 {
             return false;
         }
+        self.give_up_pooled_where(|_, _| true);
         let mut at = 0;
         while self.copies > 0
             && let Some(page) = self.index.next_known(at, PAGE_NUMBER_END)
@@ -124,5 +234,18 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Clean pages.
     pub fn clean_pages(&self) -> usize {
         self.copies
+    }
+
+    /// Pages of the pool that are in the store as well.
+    pub fn copied_pages(&self) -> usize {
+        self.copied
+    }
+
+    /// Where such a page is in the store.
+    pub fn pooled_copy(&self, page: PageNumber) -> Option<Place> {
+        match self.index.note(page).state() {
+            State::Spilled { place, .. } => Some(place),
+            _ => None,
+        }
     }
 }

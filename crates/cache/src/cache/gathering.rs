@@ -12,6 +12,17 @@ use super::{Cache, SpillError, in_pool, outputs};
 use crate::coder::Coder;
 use crate::entry::{Entry, PageNumber};
 
+/// As much leaves at a time without a write, for which nothing has to be gathered.
+const COPIED_BYTES: usize = 4 * PAGE_BYTES;
+
+/// What one write takes, or what leaves without one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gathered {
+    pages: usize,
+    /// Bytes of those of them that are in the store already.
+    copied_bytes: usize,
+}
+
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Moves the pages whose turn it is to the open batch until that is full or there are no more of
     /// them; gives how many.
@@ -21,30 +32,37 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
         let raw_first = self.raw_pages * PAGE_BYTES >= CLUSTER_BYTES
             || self.compressed_pages * 2 < self.raw_pages;
-        let mut pages = 0;
+        let mut gathered = Gathered::default();
         for raw in [raw_first, !raw_first] {
-            if pages == 0 || self.writer.open_bytes() < self.rules.write_bytes_min {
-                pages += self.gather_oldest(raw)?;
+            let is_short = self.writer.open_bytes() < self.rules.write_bytes_min;
+            if gathered.pages == 0 || gathered.copied_bytes == 0 && is_short {
+                self.gather_oldest(raw, &mut gathered)?;
             }
         }
-        Ok(pages)
+        Ok(gathered.pages)
     }
 
-    /// Moves the oldest pages of an order.
-    fn gather_oldest(&mut self, raw: bool) -> Result<usize, SpillError> {
-        let mut pages = 0;
-        loop {
+    /// Moves the oldest pages of an order. Those that are in the store already leave without that, not many at a
+    /// time; ahead of need they stay, and so does what would leave after them.
+    fn gather_oldest(&mut self, raw: bool, gathered: &mut Gathered) -> Result<(), SpillError> {
+        while gathered.copied_bytes < COPIED_BYTES {
             let order = if raw { &mut self.raw } else { &mut self.compressed };
-            let Some(oldest) = order.peek() else { return Ok(pages) };
+            let Some(oldest) = order.peek() else { break };
             if let Some(found) = in_pool(&self.index, oldest, order.pages) {
-                if !self.gather(oldest.page(), found)? {
-                    return Ok(pages);
+                if self.shelves && found.0.has_copy() {
+                    break;
+                } else if self.leave_by_copy(oldest.page()) {
+                    gathered.copied_bytes += found.2;
+                    self.writer.count_copied();
+                } else if !self.gather(oldest.page(), found)? {
+                    break;
                 }
-                pages += 1;
+                gathered.pages += 1;
             }
             let order = if raw { &mut self.raw } else { &mut self.compressed };
             order.pop();
         }
+        Ok(())
     }
 
     /// Moves the pages of buffers that are being cleaned; chooses buffers first if none is.
@@ -64,7 +82,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 self.pool.buffers().is_some_and(|buffers| buffers.is_being_cleaned(handle))
             };
             let Some(found) = found.filter(|found| is_cleaned(found.3)) else { continue };
-            if !self.gather(ordered.page(), found)? {
+            if !self.leave_by_copy(ordered.page()) && !self.gather(ordered.page(), found)? {
                 self.compressed.watched = position;
                 return Ok(pages);
             }

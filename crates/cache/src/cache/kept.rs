@@ -60,7 +60,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         match placed {
             Placed::NoRoom if old.is_absent() => self.forget(number),
             Placed::NoRoom => {}
-            _ => self.free(old),
+            _ => self.free(number, old),
         }
         placed
     }
@@ -149,7 +149,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
 
     /// Pages that are in the store, or on their way there, and nowhere else.
     pub(crate) fn away_pages(&self) -> usize {
-        self.spilled_pages().saturating_sub(self.copies)
+        self.spilled_pages().saturating_sub(self.copies + self.copied)
     }
 
     /// Pages that are in the store, or on their way there.

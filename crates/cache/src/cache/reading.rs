@@ -48,6 +48,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                     if self.decode_pooled(codec, len, handle, &mut pages[at]).is_err() {
                         return if at == 0 { Err(self.lose(number)) } else { Ok(reads) };
                     }
+                    if keep && self.keep_pooled_copy(number) {
+                        self.sweep_if_due(codec);
+                        reads.pages += 1;
+                        continue;
+                    }
                 }
                 State::Spilled { .. } => {
                     match self.read_spilled(number, &mut pages[at..], &mut reads, keep) {

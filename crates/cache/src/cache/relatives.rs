@@ -65,6 +65,13 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             }
             at = page + 1;
         }
+        at = 0;
+        while self.copied > 0
+            && let Some(page) = self.index.next_note(at)
+        {
+            self.pooled_copy(page).iter().for_each(|place| act(store, place.cluster()));
+            at = page + 1;
+        }
         self.writer.unwritten().for_each(|cluster| act(store, cluster));
     }
 }

@@ -4,7 +4,7 @@
 //! bringing it back needs of the cache; so its bytes are copied, and who wanted the page decodes it
 //! while others use the cache.
 //!
-//! Not for what lies in the store, nor for a codec that keeps state.
+//! Not for what lies in the store, or is there as well, nor for a codec that keeps state.
 
 use zpager_codec::{PAGE_BYTES, keeps_state};
 use zpager_pool::SpaceSource;
@@ -17,10 +17,13 @@ use crate::entry::{PageNumber, State};
 impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// How many pages from `first` on, at most `most`, [`Cache::take`] can take.
     pub fn takeable(&self, first: PageNumber, most: usize) -> usize {
-        let is_takeable = |at: &u64| match self.index.get(first + at).state() {
-            State::SameFilled { .. } => true,
-            State::Compressed { codec, .. } => !keeps_state(codec),
-            _ => false,
+        let is_takeable = |at: &u64| {
+            let entry = self.index.get(first + at);
+            match entry.state() {
+                State::SameFilled { .. } => true,
+                State::Compressed { codec, .. } => !keeps_state(codec) && !entry.has_copy(),
+                _ => false,
+            }
         };
         (0..most as u64).take_while(is_takeable).count()
     }

@@ -186,6 +186,11 @@ impl<S: Space> Writer<S> {
         self.outgoing.page_bytes += place.len();
     }
 
+    /// Notes a page that was there already.
+    pub(super) fn count_copied(&mut self) {
+        self.outgoing.copied_pages += 1;
+    }
+
     /// Notes that it was compressed once more, to so many bytes less.
     pub(super) fn count_recompressed(&mut self, saved_bytes: usize) {
         self.outgoing.recompressed_pages += 1;

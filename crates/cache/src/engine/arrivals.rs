@@ -102,7 +102,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     ) -> Result<Came, Lost> {
         let state = self.cache.index.get(page).state();
         let is_raw = matches!(state, State::Spilled { codec: CodecId::Copy, .. });
-        let keep = may_keep && self.copies.keeps(is_raw);
+        let keep = may_keep && self.copies.keeps();
         self.bring_back(page, pages.len(), is_raw, |cache| cache.swap_in(page, pages, keep))
     }
 
@@ -171,6 +171,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             let pool_fault_ticks = split.prices().pool_fault_ticks;
             self.seeks.read(came.reads.reads, came.reads.read_bytes, ticks, pool_fault_ticks);
             self.cache.set_sweeping(self.seeks.are_dear());
+            self.copies.read(came.reads.spilled_pages);
             if !came.is_raw && split.would_have(came.distance) {
                 self.copies.missed(self.sampler.rate() as u32, ticks);
             }

@@ -1,5 +1,6 @@
 //! Clean copies: which are kept, and what becomes of them.
 
+use zpager_codec::CodecId;
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
@@ -14,10 +15,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         matches!(self.cache.index.get(page).state(), State::Spilled { .. })
     }
 
-    /// Has a page that leaves be in the store alone, if it is there as it is, and adds it to
-    /// `departed`; false where it is not.
+    /// Has a page that leaves be in the store alone, if it is there as it is and would not better be in the
+    /// pool as well, and adds it to `departed`; false where it is not.
     pub fn drop_clean(&mut self, page: PageNumber, departed: &mut Departed) -> bool {
-        let dropped = self.cache.drop_clean(page);
+        let dropped = !self.goes_by_pool(page) && self.cache.drop_clean(page);
         if dropped {
             departed.pages += 1;
             departed.clean += 1;
@@ -25,6 +26,13 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             self.sampler.leaves(page);
         }
         dropped
+    }
+
+    /// The pool has no page for long that does not shrink.
+    fn goes_by_pool(&mut self, page: PageNumber) -> bool {
+        let state = self.cache.index.get(page).state();
+        let shrinks = matches!(state, State::Clean { codec, .. } if codec != CodecId::Copy);
+        shrinks && self.copies.goes_by_pool()
     }
 
     /// Notes that a protected page is written from now on, by a program that waits for that as long

@@ -75,7 +75,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             return false;
         }
         if let State::Spilled { .. } = before.state() {
-            self.cache.keep_copy(page, self.residents.mark());
+            self.cache.keep_copy(page, self.residents.mark(), heat);
             return true;
         }
         let entry = Entry::new(State::Resident { turn: self.residents.mark(), frame: 0 });

@@ -136,6 +136,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     fn take_outgoing(&mut self) -> Outgoing {
         let outgoing = self.cache.take_outgoing();
         self.has_written |= outgoing.writes > 0;
+        self.copies.spared(outgoing.copied_pages);
         outgoing
     }
 

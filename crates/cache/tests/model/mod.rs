@@ -230,6 +230,15 @@ pub(crate) fn drops() -> u64 {
     DROPS.load(Ordering::Relaxed)
 }
 
+/// Pages of the pool that were in the store as well, after each step.
+static COPIED: AtomicU64 = AtomicU64::new(0);
+
+/// Pages of the pool that were in the store as well, after each step of all runs.
+#[allow(dead_code)] // Not asked by the fuzzer.
+pub(crate) fn copied() -> u64 {
+    COPIED.load(Ordering::Relaxed)
+}
+
 /// Pages that came from RAM although they were in the store.
 static SHELVED: AtomicU64 = AtomicU64::new(0);
 
@@ -640,7 +649,7 @@ impl<'m> Process<'m> {
         if content.seed.is_multiple_of(8) {
             return self.cache.forget(number);
         }
-        self.cache.keep_copy(number, 7);
+        self.cache.keep_copy(number, 7, 0);
         self.unwritten.insert(number, content);
     }
 
@@ -794,7 +803,7 @@ impl<'m> Process<'m> {
 
     /// What must hold between any two calls; counts the references of spilled pages.
     fn check(&self, references: &mut BTreeMap<u32, u32>) {
-        let (mut payload_bytes, mut raw_bytes) = (0, 0);
+        let (mut payload_bytes, mut raw_bytes, mut copied) = (0, 0, 0);
         for (&number, entry) in self.out.keys().zip(self.entries()) {
             match entry.state() {
                 State::Absent | State::Resident { .. } | State::Clean { .. } => {
@@ -802,6 +811,12 @@ impl<'m> Process<'m> {
                 }
                 State::SameFilled { .. } => {}
                 State::Compressed { codec, len, .. } => {
+                    let copy = self.cache.pooled_copy(number);
+                    assert_eq!(copy.is_some(), entry.has_copy());
+                    if let Some(place) = copy {
+                        *references.entry(place.cluster()).or_default() += 1;
+                        copied += 1;
+                    }
                     payload_bytes += len;
                     raw_bytes += if codec == CodecId::Copy { len } else { 0 };
                 }
@@ -819,7 +834,8 @@ impl<'m> Process<'m> {
                 clean += 1;
             }
         }
-        assert_eq!(self.cache.clean_pages(), clean);
+        assert_eq!((self.cache.clean_pages(), self.cache.copied_pages()), (clean, copied));
+        COPIED.fetch_add(copied as u64, Ordering::Relaxed);
         assert!(self.unwritten.is_empty() || self.cache.has_protected());
         for cluster in self.cache.unwritten_clusters() {
             *references.entry(cluster).or_default() += 1;
