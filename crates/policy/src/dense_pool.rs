@@ -20,8 +20,9 @@
 //! when little more can leave, as the budget is not held otherwise.
 //!
 //! How much shorter pages become, and what that takes, is known from one page in [`TRY_PAGES`], of which
-//! both codecs make bytes. That is done where it could pay: where reads of which a pool of twice as many
-//! pages would have spared some take their part of the time of all faults.
+//! both codecs make bytes. That is done where it could pay, also after the first such pages did not become
+//! shorter: where reads of which a pool of twice as many pages would have spared some take their part of the
+//! time of all faults.
 //!
 //! Source: castro (2003), 2.3 (benefit against expense); [`crate::Split`] for distances and for what resident
 //! memory is worth.
@@ -187,7 +188,7 @@ impl DensePool {
             self.evidence.all_reads += 1;
             return;
         }
-        let dense_age = age.map(|age| match self.tried.is_known() {
+        let dense_age = age.map(|age| match self.is_of_use() {
             true => self.as_many_faults(self.tried.as_fast(age)),
             false => self.as_many_faults(age * GUESS_PART),
         });
@@ -235,16 +236,16 @@ impl DensePool {
             return;
         }
         let Evidence { coded_pages, pool_faults, wants, all_reads, resident_wants } = self.evidence;
-        let is_known = self.tried.is_known();
+        let is_of_use = self.is_of_use();
         let reads = if wants + all_reads >= WANTS_MIN { rate * wants + all_reads } else { 0 };
         let reads_ticks = reads * prices.store_fault_ticks;
-        let reads_ticks = match instead_ticks.filter(|_| is_known) {
+        let reads_ticks = match instead_ticks.filter(|_| is_of_use) {
             Some(instead_ticks) => reads_ticks.min(rate * instead_ticks),
             None => reads_ticks,
         };
         let faults_ticks = rate * resident_wants * prices.pool_fault_ticks / FAULT;
         let spared_ticks = reads_ticks + faults_ticks;
-        if is_known {
+        if is_of_use {
             let coded = coded_pages + pool_faults / DECODING_PART;
             let taken_ticks = coded * self.tried.more_coding_ticks();
             self.judge(spared_ticks, taken_ticks, prices.store_fault_ticks);
@@ -252,9 +253,16 @@ impl DensePool {
             self.choice.tries = self.choice.is_dense || self.is_cheap;
         } else {
             let promise_ticks = pool_faults * prices.pool_fault_ticks / PROMISE_PART;
-            self.choice.tries = spared_ticks > promise_ticks;
+            let tries = self.is_cheap && self.tried.is_known() || spared_ticks > promise_ticks;
+            self.choice = Choice { is_dense: false, tries };
+            self.lost_ticks = 0;
         }
         self.evidence.fade();
+    }
+
+    /// Whether the denser codec is known to leave pages shorter. Where it did not, pages may be others by now.
+    fn is_of_use(&self) -> bool {
+        self.tried.is_known() && !self.tried.is_in_vain()
     }
 
     /// Whether there is something to decide by, but not enough.
@@ -285,7 +293,7 @@ impl DensePool {
             }
             false => spared_ticks > taken_ticks * margin_times,
         };
-        self.choice.is_dense = pays && !self.tried.is_in_vain();
+        self.choice.is_dense = pays;
         if !self.choice.is_dense {
             self.lost_ticks = 0;
         }
@@ -343,6 +351,25 @@ mod tests {
         let mut density = DensePool::default();
         term(&mut density, 100, 2000, &DEAR);
         assert!(!density.choice().tries);
+    }
+
+    #[test]
+    fn what_was_in_vain_is_tried_again() {
+        let mut density = DensePool::default();
+        let in_vain = Tried { dense: Made { bytes: 31_000, ..TRIED.dense }, ..TRIED };
+        density.coded(0, in_vain);
+        term(&mut density, 50, 1500, &DEAR);
+        assert!(density.choice().tries && !density.choice().is_dense);
+        (0..8).for_each(|_| term(&mut density, 50, 2000, &CHEAP));
+        assert!(!density.choice().tries);
+        // Pages have become others.
+        (0..2).for_each(|_| density.coded(0, TRIED));
+        term(&mut density, 50, 1500, &DEAR);
+        assert!(density.choice().is_dense);
+        density.coded(0, Tried { pages: 160, fast: TRIED.fast, dense: TRIED.fast });
+        (0..9).for_each(|_| density.coded(0, in_vain));
+        term(&mut density, 50, 1500, &DEAR);
+        assert!(density.choice().tries && !density.choice().is_dense);
     }
 
     #[test]
@@ -423,7 +450,7 @@ mod tests {
         let mut density = DensePool::default();
         density.coded(0, Tried { dense: Made { bytes: 30_000, ..TRIED.dense }, ..TRIED });
         term(&mut density, 100, 1010, &DEAR);
-        assert!(!density.choice().is_dense && !density.choice().tries);
+        assert!(!density.choice().is_dense);
     }
 
     /// A cheap codec of which is known what [`TRIED`] says but for the time, 200 ticks a page, with so much
