@@ -510,9 +510,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         page: &C::Page,
         made: Option<Content<'_>>,
     ) -> Placed {
-        self.note_copy(number);
+        let is_noted = self.note_copy(number);
         let placed = self.place_made(number, page, made);
-        self.settle_copy(number);
+        if is_noted {
+            self.settle_copy(number);
+        }
         placed
     }
 
@@ -741,9 +743,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         if !self.index.set(to, self.index.get(from)) {
             return false;
         }
-        self.rename_copy(from, to);
+        if self.index.get(from).has_copy() {
+            self.rename_copy(from, to);
+            self.replace_entry(to, self.index.get(from));
+        }
         let entry = self.index.get(from);
-        self.replace_entry(to, entry);
         let cleared = self.index.set(from, Entry::ABSENT);
         debug_assert!(cleared, "clearing needs no room");
         if let State::Compressed { codec, len, handle } = entry.state() {

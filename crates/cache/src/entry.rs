@@ -8,7 +8,7 @@
 //! same-filled 8..40  number of the value                    56..61 left  61..63 heat
 //! compressed  3..7   codec   7..19 length - 1  20..56 handle  56..61 left  61..63 heat
 //!             19     whether it is in the profit list          63     mark of its order
-//!             two states: the page is in the store as well, or is not
+//!             by one of two states where the page is in the store as well, by the other where it is not
 //! spilled     3..7   codec   7..60 place in the store
 //! ```
 //! Zero is a page that was never written or was given back by the program, so

@@ -78,17 +78,19 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     }
 
     /// Notes the copy of a page that is about to leave for the pool, if it is clean; where it lies raw, which
-    /// the pool would not have for long, or the store fails, it is given up. The page is not clean then.
-    pub(super) fn note_copy(&mut self, page: PageNumber) {
+    /// the pool would not have for long, or the store fails, it is given up. The page is not clean then. Gives
+    /// whether one is noted, for [`Cache::settle_copy`].
+    pub(super) fn note_copy(&mut self, page: PageNumber) -> bool {
         let clean = self.index.get(page);
-        let State::Clean { codec, place, .. } = clean.state() else { return };
-        let noted = Entry::new(State::Spilled { codec, place });
-        if codec == CodecId::Copy || self.is_store_failing() || !self.index.set_note(page, noted) {
+        let State::Clean { codec, place, .. } = clean.state() else { return false };
+        let note = Entry::new(State::Spilled { codec, place });
+        if codec == CodecId::Copy || self.is_store_failing() || !self.index.set_note(page, note) {
             self.give_up(page);
-            return;
+            return false;
         }
         (self.copies, self.copied) = (self.copies - 1, self.copied + 1);
         self.set_protected(page, clean);
+        true
     }
 
     /// Has a page that went to the pool have the copy that was noted, if it still is. One that went elsewhere,
@@ -106,7 +108,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Has a page that comes back from the pool, where it was decoded, be in the store alone, if it is there as
     /// well and that is to be kept; false where not, and it is in the pool.
     pub(super) fn keep_pooled_copy(&mut self, page: PageNumber) -> bool {
-        let place = self.pooled_copy(page);
+        let has_copy = self.index.get(page).has_copy();
+        let place = if has_copy { self.pooled_copy(page) } else { None };
         place.is_some_and(|place| self.may_keep(place)) && self.leave_by_copy(page)
     }
 
@@ -151,12 +154,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.free_record(place);
     }
 
-    /// Has the copy of page `from` of the pool be that of `to`, to which its entry is renamed; without room for
-    /// that it is given up.
+    /// Has the copy of page `from` of the pool, which has one, be that of `to`; without room for that it is
+    /// given up.
     pub(super) fn rename_copy(&mut self, from: PageNumber, to: PageNumber) {
-        let noted = self.index.note(from);
-        if noted.is_absent() {
-        } else if self.index.set_note(to, noted) {
+        if self.index.set_note(to, self.index.note(from)) {
             let cleared = self.index.set_note(from, Entry::ABSENT);
             debug_assert!(cleared, "clearing needs no room");
         } else {
