@@ -611,7 +611,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     }
 
     fn enter(&mut self, number: PageNumber, state: State) {
-        let entered = self.index.set(number, Entry::new(state));
+        self.replace_entry(number, Entry::new(state));
+    }
+
+    /// Replaces the entry of a page that has one.
+    pub(crate) fn replace_entry(&mut self, number: PageNumber, entry: Entry) {
+        let entered = self.index.set(number, entry);
         debug_assert!(entered, "a page that was known has room in the index");
     }
 
@@ -653,8 +658,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             return false;
         }
         let entry = Entry::new(State::Compressed { codec, len, handle }).with_mark(order.mark());
-        let entered = self.index.set(number, entry.with_list(self.lists.entered()));
-        debug_assert!(entered, "a page that was known has room in the index");
+        let entry = entry.with_list(self.lists.entered());
+        self.replace_entry(number, entry);
         true
     }
 
@@ -740,22 +745,20 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     #[must_use]
     pub fn rename(&mut self, from: PageNumber, to: PageNumber) -> bool {
         debug_assert!(self.index.get(to).is_absent(), "what is there would be lost");
-        if !self.index.set(to, self.index.get(from)) {
+        let entry = self.index.get(from);
+        if !self.index.set(to, entry) {
             return false;
         }
-        if self.index.get(from).has_copy() {
-            self.rename_copy(from, to);
-            self.replace_entry(to, self.index.get(from));
-        }
-        let entry = self.index.get(from);
         let cleared = self.index.set(from, Entry::ABSENT);
         debug_assert!(cleared, "clearing needs no room");
         if let State::Compressed { codec, len, handle } = entry.state() {
             // A full order leaves the page where it is for good; only its turn to leave is lost.
             if self.line_up(to, codec, len, handle) {
                 self.lists.left(entry.list());
-                self.replace_entry(to, self.index.get(to).with_copy(entry.has_copy()));
             }
+        }
+        if entry.has_copy() {
+            self.rename_copy(from, to);
         }
         true
     }

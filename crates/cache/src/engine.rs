@@ -33,7 +33,7 @@ use zpager_store::{Blocks, CLUSTER_BYTES};
 
 use crate::cache::{Cache, Content, Placed};
 use crate::coder::{Codecs, Coder};
-use crate::entry::{Entry, History, PageNumber};
+use crate::entry::{History, PageNumber};
 pub use arrivals::{Came, Run};
 pub use residents::Leavers;
 pub use room::Written;
@@ -186,12 +186,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     fn remember(&mut self, page: PageNumber, heat: u8) {
         self.sampler.leaves(page);
         let history = History { left: self.residents.time(History::TIMES), heat };
-        self.enter(page, self.cache.index.get(page).with_history(history));
-    }
-
-    /// Replaces the entry of a page that has one.
-    fn enter(&mut self, page: PageNumber, entry: Entry) {
-        let entered = self.cache.index.set(page, entry);
-        debug_assert!(entered, "a page that is known has an entry");
+        self.cache.replace_entry(page, self.cache.index.get(page).with_history(history));
     }
 }

@@ -450,7 +450,7 @@ mod tests {
         let mut density = DensePool::default();
         density.coded(0, Tried { dense: Made { bytes: 30_000, ..TRIED.dense }, ..TRIED });
         term(&mut density, 100, 1010, &DEAR);
-        assert!(!density.choice().is_dense);
+        assert!(!density.choice().is_dense && density.choice().tries);
     }
 
     /// A cheap codec of which is known what [`TRIED`] says but for the time, 200 ticks a page, with so much

@@ -7,7 +7,8 @@
 //!
 //! Invariants: a clean page is write-protected by whoever owns the program's memory, who says first
 //! that it is to be written ([`Cache::written`]). Its record is what the page is. One whose copy was
-//! given up stays protected, and its entry says so, until it is written.
+//! given up stays protected, and its entry says so, until it is written. A page of the pool has a note
+//! where its entry says that it has a copy; else only one has that is on its way there.
 //!
 //! A copy is a cache. It takes no RAM while its page is resident, as its place is in the page's entry, and a
 //! note in the index while that is in the pool. It takes room in the store, so all are given up before
@@ -154,14 +155,16 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.free_record(place);
     }
 
-    /// Has the copy of page `from` of the pool, which has one, be that of `to`; without room for that it is
-    /// given up.
+    /// Has the copy that page `from` of the pool had be that of `to`, which it is now; without room for that
+    /// it is given up.
     pub(super) fn rename_copy(&mut self, from: PageNumber, to: PageNumber) {
-        if self.index.set_note(to, self.index.note(from)) {
-            let cleared = self.index.set_note(from, Entry::ABSENT);
-            debug_assert!(cleared, "clearing needs no room");
+        let has_copy = self.index.set_note(to, self.index.note(from));
+        self.replace_entry(to, self.index.get(to).with_copy(has_copy));
+        if has_copy {
+            self.copied += 1;
+            self.forget_note(from);
         } else {
-            self.give_up_pooled(from);
+            self.free_pooled_copy(from);
         }
     }
 
@@ -169,11 +172,6 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let cleared = self.index.set_note(page, Entry::ABSENT);
         debug_assert!(cleared, "clearing needs no room");
         self.copied -= 1;
-    }
-
-    pub(super) fn replace_entry(&mut self, page: PageNumber, entry: Entry) {
-        let entered = self.index.set(page, entry);
-        debug_assert!(entered, "a page that is known has an entry");
     }
 
     /// Has a page that was clean be none, and protected still.
@@ -189,8 +187,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let was_clean = self.give_up(page);
         let entry = self.index.get(page);
         if entry.is_protected() {
-            let entered = self.index.set(page, entry.with_protection(false));
-            debug_assert!(entered, "a resident page has an entry");
+            self.replace_entry(page, entry.with_protection(false));
         }
         was_clean
     }

@@ -82,7 +82,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 self.pool.buffers().is_some_and(|buffers| buffers.is_being_cleaned(handle))
             };
             let Some(found) = found.filter(|found| is_cleaned(found.3)) else { continue };
-            if !self.leave_by_copy(ordered.page()) && !self.gather(ordered.page(), found)? {
+            if !self.gather(ordered.page(), found)? {
                 self.compressed.watched = position;
                 return Ok(pages);
             }

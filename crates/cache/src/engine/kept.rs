@@ -91,7 +91,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
 
     /// Notes that a page in the pool was wanted, now or before it came back there.
     pub fn promoted(&mut self, number: PageNumber) {
-        self.enter(number, self.cache.index.get(number).with_history(WANTED));
+        self.cache.replace_entry(number, self.cache.index.get(number).with_history(WANTED));
     }
 
     /// Has pages be what they were before they were written, and everything that they took be free;

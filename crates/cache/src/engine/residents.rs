@@ -97,7 +97,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
     /// for a while.
     pub fn rejuvenate(&mut self, page: PageNumber, frame: u32) {
         let (before, turn) = (self.cache.index.get(page), self.residents.mark());
-        self.enter(
+        self.cache.replace_entry(
             page,
             match before.state() {
                 State::Clean { codec, place, .. } => {
