@@ -375,11 +375,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         self.raw_bytes_kept = usize::MAX;
     }
 
-    /// Has clusters that are read around in take no more than goes with so much memory of programs and
-    /// pool together, and no more than went with the pool's bound.
-    pub fn bound_around(&mut self, memory_bytes: usize) {
+    /// Has clusters that are read around in take no more than `bytes`, and no more than went with the pool's bound.
+    pub fn bound_around(&mut self, bytes: usize) {
         let reserved_bytes = self.around.as_ref().map_or(0, Space::bytes);
-        self.around_bytes = self.rules.around_bytes(memory_bytes).min(reserved_bytes);
+        self.around_bytes = bytes.min(reserved_bytes) / CLUSTER_BYTES * CLUSTER_BYTES;
         if self.around_state.used_bytes() > self.around_bytes {
             self.forget_around();
         }

@@ -64,6 +64,8 @@ pub(crate) const GROWTH_BYTES: usize = 64 << 10;
 pub const AHEAD_BYTES_MIN: u64 = 1 << 20;
 /// Of a device that is larger, so many times its memory are taken to be in use at a time.
 const USED_PART: u64 = 8;
+/// Clusters that are read around in take this part of the memory at most, or are one.
+const AROUND_PART: usize = 64;
 /// Kept for blocks that are written again.
 const RESERVE_BYTES: usize = 128 << 10;
 /// Writes to the store in one search for room.
@@ -527,9 +529,9 @@ pub(crate) fn engine_bytes<M: SpaceSource + Copy, B: Blocks>(engine: &Engine<M, 
         + SLOTS * size_of::<Sample>()
 }
 
-/// Memory of the machine whose programs swap to a pool of so much: a quarter of it is hp's best share.
-fn machine_bytes(memory_bytes: u64) -> usize {
-    (memory_bytes as usize).saturating_mul(4)
+/// RAM of clusters that are read around in, of which more than one are seldom of use.
+fn around_bytes(memory_bytes: u64) -> usize {
+    (memory_bytes as usize / AROUND_PART).max(CLUSTER_BYTES)
 }
 
 /// An engine of a design, with a cache that may grow to `memory_bytes_max`. `None` when `source` has no room.
@@ -543,7 +545,7 @@ pub(crate) fn engine<M: SpaceSource + Copy, B: Blocks>(
     store: Option<Store<B>>,
 ) -> Option<Box<Engine<M, B>>> {
     let mut cache = Cache::new(source, design, setup.memory_bytes_max as usize, store)?;
-    cache.bound_around(machine_bytes(setup.memory_bytes));
+    cache.bound_around(around_bytes(setup.memory_bytes));
     cache.keep_raw();
     let slots = vec![Sample::default(); SLOTS].leak();
     // A machine seldom has all of its swap in use.
@@ -560,7 +562,7 @@ fn part_end(block: u64, end_bytes: u64) -> usize {
 impl<M: SpaceSource + Copy, B: Blocks> Shared<M, B> {
     /// Has pool and buffers take no more than `memory_bytes` from now on; gives what it was before.
     fn bound(&mut self, memory_bytes: u64) -> u64 {
-        self.engine.cache.bound_around(machine_bytes(memory_bytes));
+        self.engine.cache.bound_around(around_bytes(memory_bytes));
         let before = std::mem::replace(&mut self.memory_bytes, memory_bytes);
         self.take_back();
         let pool_pages = self.pool_pages_max();
