@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use zpager_cache::{Coding, Departed, Engine, Placed, Reads};
 use zpager_codec::{PAGE_BYTES, Page};
 use zpager_command::size::display;
-use zpager_policy::{CleanPages, Design, DesignId, Leaving, Settings, Switch};
+use zpager_policy::{CleanPages, Design, DesignId, Leaving, SLOTS, Settings, Switch};
 use zpager_pool::SpaceSource;
 use zpager_store::Errno;
 
@@ -38,6 +38,7 @@ use crate::device::{
 use crate::disk::Disk;
 use crate::nbd::BUFFERS_BYTES;
 use crate::reads::{Made, Plan, Wanted, What, buffer_pages};
+use crate::samples::Samples;
 use crate::statistics::{Counters, Status};
 use crate::swap_file::SwapFile;
 use crate::target::{Refused, Target};
@@ -79,6 +80,8 @@ struct Shared<M: SpaceSource> {
     counters: Counters,
     /// How many flushes the disk has failed.
     failed_flushes: u64,
+    /// Of `engine`, and gone after it.
+    _samples: Samples<M::Space>,
 }
 
 /// Castro's switch, by what the design says of clean pages or else by castro's own figures.
@@ -99,6 +102,9 @@ impl<M: SpaceSource + Copy, D: Disk> CleanCache<M, D> {
         design.leaving = Leaving::Oldest;
         let is_file = disk.file_place(0).is_some();
         let buffer_pages = if is_file { buffer_pages(setup.memory_bytes) } else { 0 };
+        let samples = Samples::reserve(&source, SLOTS)?;
+        // SAFETY: once; the engine is gone before.
+        let engine = engine(source, &design, setup, None, unsafe { samples.empty() })?;
         Some(CleanCache {
             size_bytes: setup.size_bytes,
             memory_bytes_max: setup.memory_bytes_max,
@@ -108,7 +114,7 @@ impl<M: SpaceSource + Copy, D: Disk> CleanCache<M, D> {
             parts: RwLock::new(()),
             flushing: Mutex::new(()),
             shared: Mutex::new(Shared {
-                engine: engine(source, &design, setup, None)?,
+                engine,
                 switch: switch(&design, setup.memory_bytes as usize),
                 writers: Writers::new(),
                 memory_bytes: setup.memory_bytes,
@@ -118,6 +124,7 @@ impl<M: SpaceSource + Copy, D: Disk> CleanCache<M, D> {
                     + buffer_pages * PAGE_BYTES,
                 counters: Counters::default(),
                 failed_flushes: 0,
+                _samples: samples,
             }),
         })
     }

@@ -38,7 +38,7 @@ impl Dense {
 
     /// Touches all that it takes to use it on this thread.
     pub(crate) fn touch(&mut self) {
-        for page in &kinds_of_pages() {
+        for page in kinds_of_pages().iter() {
             self.encoder.measure(page, &mut self.spare);
         }
     }
@@ -80,10 +80,10 @@ impl Dense {
 
 /// Pages with which a codec goes through most of its code: text, noise, and small numbers. They do not
 /// lie on a thread's small stack.
-fn kinds_of_pages() -> Vec<Page> {
+pub(crate) fn kinds_of_pages() -> Box<[Page; 3]> {
     const WORDS: [&[u8]; 4] = [b"memory ", b"is compressed, ", b"and kept; ", b"what not, goes.\n"];
     let mut random = fastrand::Rng::with_seed(1);
-    let mut pages = vec![Page::ZERO; 3];
+    let mut pages = Box::new([Page::ZERO; 3]);
     let words = std::iter::repeat_with(|| WORDS[random.usize(..WORDS.len())]).flatten();
     pages[0].0.iter_mut().zip(words).for_each(|(byte, letter)| *byte = *letter);
     random.fill(&mut pages[1].0);

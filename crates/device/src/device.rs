@@ -43,6 +43,7 @@ use zpager_store::{Blocks, CLUSTER_BYTES, Clusters};
 use crate::moment::Moment;
 use crate::nbd::BUFFERS_BYTES;
 use crate::reads::{Made, Plan, buffer_pages};
+use crate::samples::Samples;
 use crate::shortage::{Room, Shortage};
 use crate::statistics::{Counters, Status};
 use crate::target::{Refused, Target};
@@ -135,6 +136,8 @@ struct Shared<M: SpaceSource, B> {
     give_way: Option<GiveWay<'static>>,
     /// Whether the disk takes long to begin; `None` where the design reads no more than is wanted.
     seeks: Option<Seeks>,
+    /// Of `engine` and `give_way`, and gone after them.
+    samples: [Samples<M::Space>; 2],
 }
 
 impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
@@ -145,8 +148,12 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         let threshold_percent = design.write_ahead_percent.take().unwrap_or(ALL_PERCENT);
         let clusters = store.as_ref().map_or(0, |store| store.clusters.total_clusters());
         let buffer_pages = if clusters > 0 { buffer_pages(setup.memory_bytes) } else { 0 };
+        let samples = Samples::reserve(&source, SLOTS)?;
+        let given_samples = Samples::reserve(&source, GIVE_WAY_SLOTS)?;
+        // SAFETY: once; the engine is gone before.
+        let engine = engine(source, &design, setup, store, unsafe { samples.empty() })?;
         let mut shared = Shared {
-            engine: engine(source, &design, setup, store)?,
+            engine,
             memory_bytes: setup.memory_bytes,
             kept_bytes: None,
             ahead_bytes: setup.ahead_bytes.map(|bytes| bytes as usize),
@@ -164,9 +171,11 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
             density: Density::default(),
             give_way: None,
             seeks: None,
+            samples: [samples, given_samples],
         };
         if clusters > 0 && design.size.is_measured() {
-            let slots = vec![Sample::default(); GIVE_WAY_SLOTS].leak();
+            // SAFETY: once; `give_way` is gone before.
+            let slots = unsafe { shared.samples[1].empty() };
             shared.give_way = Some(GiveWay::new(slots, shared.pool_pages_max()));
             shared.seeks = Some(Seeks::new(CLUSTER_BYTES, setup.memory_bytes));
         }
@@ -407,6 +416,10 @@ impl<M: SpaceSource + Copy, B: Blocks> Target for Device<M, B> {
         self.go_on_keeping();
     }
 
+    fn keep_once(&self) {
+        self.look_once();
+    }
+
     fn set_threshold(&self, percent: u64) -> Result<(), String> {
         let mut shared = self.lock();
         if !(1..=ALL_PERCENT as u64).contains(&percent) {
@@ -534,20 +547,18 @@ fn around_bytes(memory_bytes: u64) -> usize {
     (memory_bytes as usize / AROUND_PART).max(CLUSTER_BYTES)
 }
 
-/// An engine of a design, with a cache that may grow to `memory_bytes_max`. `None` when `source` has no room.
-///
-/// The table of the sampler, 32 KiB, is never given back: the engine takes what lives as long as the
-/// process.
+/// An engine of a design, with a cache that may grow to `memory_bytes_max`, and a sampler that works in `slots`, which are
+/// [`SLOTS`] empty ones. `None` when `source` has no room.
 pub(crate) fn engine<M: SpaceSource + Copy, B: Blocks>(
     source: M,
     design: &Design,
     setup: &Setup,
     store: Option<Store<B>>,
+    slots: &'static mut [Sample],
 ) -> Option<Box<Engine<M, B>>> {
     let mut cache = Cache::new(source, design, setup.memory_bytes_max as usize, store)?;
     cache.bound_around(around_bytes(setup.memory_bytes));
     cache.keep_raw();
-    let slots = vec![Sample::default(); SLOTS].leak();
     // A machine seldom has all of its swap in use.
     let used_bytes = setup.size_bytes.min(setup.memory_bytes.saturating_mul(USED_PART));
     let sampler = Sampler::new(slots, used_bytes / BLOCK_BYTES);

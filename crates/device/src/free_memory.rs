@@ -19,7 +19,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use zpager_pool::{Space, SpaceSource};
 use zpager_sys::process::value_bytes;
+
+use crate::space::{Arena, Stretch};
 
 const PAGE_BYTES: u64 = 4096;
 const ZONES_PATH: &str = "/proc/zoneinfo";
@@ -28,6 +31,17 @@ const EVENTS_PATH: &str = "/proc/vmstat";
 const RESERVE_PATH: &str = "/proc/sys/vm/min_free_kbytes";
 /// Longest text of all zones that is looked at.
 const TEXT_BYTES: usize = 256 << 10;
+
+/// Room for such a text, which takes RAM for as much as is read.
+#[derive(Debug)]
+struct Text(Stretch);
+
+impl Text {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the whole stretch, initialised, and this value's alone.
+        unsafe { std::slice::from_raw_parts_mut(self.0.base(), self.0.bytes()) }
+    }
+}
 
 /// What tells it.
 #[derive(Debug)]
@@ -38,7 +52,7 @@ pub(crate) struct FreeMemory {
     zones: File,
     memory: File,
     events: File,
-    text: Box<[u8]>,
+    text: Text,
     kept_bytes: u64,
 }
 
@@ -51,7 +65,7 @@ impl FreeMemory {
             zones: File::open(ZONES_PATH)?,
             memory: File::open(MEMORY_PATH)?,
             events: File::open(EVENTS_PATH)?,
-            text: vec![0; TEXT_BYTES].into(),
+            text: Text(Arena.reserve(TEXT_BYTES).ok_or(io::ErrorKind::OutOfMemory)?),
             kept_bytes: 0,
         })
     }
@@ -87,7 +101,8 @@ impl FreeMemory {
 }
 
 /// What a file of the kernel says now.
-fn text_of<'a>(file: &File, text: &'a mut [u8]) -> &'a str {
+fn text_of<'a>(file: &File, text: &'a mut Text) -> &'a str {
+    let text = text.bytes_mut();
     let mut length = 0;
     while let Ok(more @ 1..) = file.read_at(&mut text[length..], length as u64) {
         length += more;

@@ -25,6 +25,8 @@ mod late;
 mod moment;
 pub mod nbd;
 mod reads;
+mod rehearsal;
+mod samples;
 mod server;
 mod shortage;
 mod sockets;

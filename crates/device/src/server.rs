@@ -31,6 +31,7 @@ use crate::device::{Device, Setup};
 use crate::disk::DiskFile;
 use crate::holes::Holes;
 use crate::nbd::{Export, serve_client};
+use crate::rehearsal::{Rehearsal, rehearse};
 use crate::sockets::{Directory, Listener, control_path};
 use crate::space::Arena;
 use crate::starting;
@@ -165,9 +166,10 @@ pub fn serve(
         Listen::Passed(Passed::Tcp(listener, _)) => Way::Door(Door::Tcp(listener)),
         Listen::Ublk(number) => Way::Ublk(Box::new(Control::open()?), number),
     };
+    let rehearsal = Rehearsal::of(&setup, &behind);
     let has_cache = matches!(behind, Behind::Disk(_));
     let (device, holes) = make_served(&setup, behind)?;
-    prepare(&device, &setup, warn);
+    prepare(warn);
     let keeper = Arc::clone(&device);
     start_beside(move || {
         // Should the kernel have none for it all the same, it goes on trying, and those who can make
@@ -194,8 +196,11 @@ pub fn serve(
         Front::Door(door) => (Some(door), door.address(&socket)),
         Front::Ublk(ublk) => (None, ublk.path().display().to_string()),
     };
-    start_control(&server, &control.listener).map_err(|error| format!("a thread: {error}"))?;
+    starting::settle(|| rehearse_as(&rehearsal));
+    lock_memory(&server.device, &setup, warn);
     ready(&address);
+    // Whoever is answered can know the address.
+    start_control(&server, &control.listener).map_err(|error| format!("a thread: {error}"))?;
     tell_ready();
     accept_clients(&server, door, &signals, warn);
     if let Front::Ublk(ublk) = front {
@@ -219,12 +224,24 @@ fn start_ublk(
     Ok(ublk)
 }
 
+/// Has all code be wanted that will be. Where there is no room for that it is read later.
+fn rehearse_as(rehearsal: &Rehearsal) {
+    if let Some((setup, behind)) = rehearsal.parts()
+        && let Ok((device, _)) = make_served(&setup, behind)
+    {
+        rehearse(&*device);
+    }
+}
+
 /// What is served, and who gives back what is free in its stores, if there are any.
 ///
 /// Not a part of who calls it: a device of a tenth of a megabyte passes over this function's stack, which
 /// is given back before that is locked.
 #[inline(never)]
-fn make_served(setup: &Setup, behind: Behind) -> Result<(Served, Option<Holes>), String> {
+pub(crate) fn make_served(
+    setup: &Setup,
+    behind: Behind,
+) -> Result<(Served, Option<Holes>), String> {
     match behind {
         Behind::Stores { row, cipher } => {
             let (device, holes) = make_device(setup, row, cipher)?;
@@ -272,23 +289,13 @@ fn make_store(
     Ok((Store { blocks: Stores::new(clusters, files), clusters }, holes))
 }
 
-/// Asks of the kernel what a server of a swap device needs.
-fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) {
+/// Asks of the kernel what the threads of a server of a swap device need.
+fn prepare(warn: Warnings<'_>) {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         warn(&format!(
             "PR_SET_IO_FLUSHER: {error}: where the machine swaps to this device, its own \
              allocations may wait for it: allow CAP_SYS_RESOURCE"
         ));
-    }
-    starting::settle();
-    // Pages are locked as they are touched: address space that is set aside costs nothing.
-    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    match mlockall(flags) {
-        Ok(()) => keep_memory(&**device, setup.memory_bytes, warn),
-        Err(error) => warn(&format!(
-            "mlockall: {error}: the device's memory may be swapped out itself: allow \
-             CAP_IPC_LOCK, or more (ulimit -l)"
-        )),
     }
     // The kernel writes to swap once nothing is free but its reserve (`vm.min_free_kbytes`). What the
     // server's tables and its sockets take then has to come out of that: otherwise the server would
@@ -299,6 +306,20 @@ fn prepare(device: &Served, setup: &Setup, warn: Warnings<'_>) {
              memory is short: allow CAP_SYS_NICE",
             std::io::Error::last_os_error()
         ));
+    }
+}
+
+/// Has none of this process's memory be swapped out, the device's be there, and the process not be what is killed
+/// where there is too little.
+fn lock_memory(device: &Served, setup: &Setup, warn: Warnings<'_>) {
+    // Pages are locked as they are touched: address space that is set aside costs nothing.
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    match mlockall(flags) {
+        Ok(()) => keep_memory(&**device, setup.memory_bytes, warn),
+        Err(error) => warn(&format!(
+            "mlockall: {error}: the device's memory may be swapped out itself: allow \
+             CAP_IPC_LOCK, or more (ulimit -l)"
+        )),
     }
     // Only root may; where the kernel kills it all the same, its clients get errors.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");

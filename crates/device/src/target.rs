@@ -138,6 +138,9 @@ pub trait Target {
     /// is for a thread of its own. Returns where there is nothing to do for it.
     fn keep_ahead(&self) {}
 
+    /// Does once what that thread does.
+    fn keep_once(&self) {}
+
     /// Grants another amount of memory. What does not fit any more leaves; connections are served in
     /// between.
     ///

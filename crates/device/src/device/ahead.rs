@@ -81,6 +81,15 @@ impl<M: SpaceSource + Copy, B: Blocks> Device<M, B> {
         Err(Missing::NoneFree)
     }
 
+    /// Does once what [`Device::go_on_keeping`] does over and over, whether it is time to or not.
+    pub(super) fn look_once(&self) {
+        let Ok(mut free) = FreeMemory::open() else { return };
+        let mut last = Seen::now(Some(&mut free));
+        self.give_way(&mut free, &mut last);
+        // Here nobody is in need of more.
+        let _ = self.keep(Some(&mut free));
+    }
+
     /// Keeps RAM ahead for ever, as the pool fills and empties, and decides what of it programs are left.
     pub(super) fn go_on_keeping(&self) {
         let mut free = FreeMemory::open().ok();
