@@ -91,6 +91,7 @@ compiler put out the same 370 times without a limit, of these 250 with its colle
 times within `zpager run --memory 9M` and `12M`, of 40.
 
 zpager's rows under Linux 6.12 are of a later day than the others, as are the disk's of `sort x6` and `compile`.
+Its server takes 2 MiB less of the guest's memory now than it did in any of them: [performance.md](performance.md#the-device) has some rows.
 
 `waited` are those of the seconds in which the guest's processor was ready and waited for one of the
 host's, or in which other machines had the host's. Where it waits for the disk anyway they cost little;

@@ -26,6 +26,7 @@ const SIZE_BYTES: u64 = 16 << 20;
 const STORE_BYTES: u64 = 2 << 20;
 /// So much of a block may be noise if it is to shrink.
 const MOST_NOISE_BYTES: usize = 3072;
+/// As often something is read at a time.
 const READS: usize = 256;
 /// What most reads are of.
 const HOT_BYTES: u64 = SIZE_BYTES / 16;
