@@ -24,7 +24,7 @@ use super::thread::{Common, StoppedThread, Trouble};
 use crate::run::living::{self, is_ending, state_of};
 
 /// How long to wait before asking which threads sleep where they cannot be stopped, and then how
-/// long one of them may sleep on.
+/// long all that are left may sleep on.
 const SLEEPING_LIMIT: Duration = Duration::from_millis(30);
 
 /// How long to wait for threads that want to run: each has to come to a processor to stop.
@@ -105,8 +105,8 @@ pub(crate) struct Stopping {
     began: Instant,
     /// Seized and asked to stop; the value is the process id.
     running: BTreeMap<pid_t, pid_t>,
-    /// Those of them that were found asleep, and when first without having been awake since.
-    asleep: BTreeMap<pid_t, Instant>,
+    /// Since when all of them were found asleep, and none has stopped.
+    asleep_since: Option<Instant>,
     /// Stopped, and how.
     stopped: BTreeMap<pid_t, Report>,
 }
@@ -118,7 +118,7 @@ impl Stopping {
             pid,
             began: Instant::now(),
             running: BTreeMap::new(),
-            asleep: BTreeMap::new(),
+            asleep_since: None,
             stopped: BTreeMap::new(),
         };
         // What the system refuses now it refuses again when they are waited for.
@@ -166,21 +166,19 @@ impl Stopping {
 
     /// Whether waiting for the threads that are still running is in vain.
     ///
-    /// A thread may have stopped or been woken since the last look, and one that waits for a lock
-    /// of the kernel sleeps for a moment: only one that sleeps on is lost.
+    /// A thread may have stopped or been woken since the last look, and one that waits for a lock of the
+    /// kernel sleeps until who has it, which may be another one that wants to run, comes to a processor:
+    /// only where all sleep on one is lost.
     fn takes_too_long(&mut self, waited: Duration) -> bool {
         if waited <= SLEEPING_LIMIT {
             return false;
         }
-        let now = Instant::now();
-        for tid in self.running.keys() {
-            if !matches!(state_of(self.pid, *tid), Some('S' | 'D')) {
-                self.asleep.remove(tid);
-            } else if now - *self.asleep.entry(*tid).or_insert(now) > SLEEPING_LIMIT {
-                return true;
-            }
+        let sleeps = |tid: &pid_t| matches!(state_of(self.pid, *tid), Some('S' | 'D'));
+        if self.running.is_empty() || !self.running.keys().all(sleeps) {
+            self.asleep_since = None;
+            return waited > RUNNING_LIMIT;
         }
-        waited > RUNNING_LIMIT
+        self.asleep_since.get_or_insert_with(Instant::now).elapsed() > SLEEPING_LIMIT
     }
 
     /// Seizes the threads that are not seized yet; whether there were any.
@@ -220,7 +218,7 @@ impl Stopping {
 
     /// Notes which threads have stopped or ended.
     fn collect(&mut self) {
-        let stopped = &mut self.stopped;
+        let (running, stopped) = (self.running.len(), &mut self.stopped);
         self.running.retain(|tid, _| match ptrace::look(*tid) {
             Report::Nothing => true,
             Report::Gone => false,
@@ -229,6 +227,9 @@ impl Stopping {
                 false
             }
         });
+        if self.running.len() < running {
+            self.asleep_since = None;
+        }
     }
 
     /// Reads every stopped thread, the leader first; a thread that was killed meanwhile is left out.

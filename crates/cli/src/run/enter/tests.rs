@@ -14,6 +14,9 @@ use super::hold::noting_ends;
 use super::*;
 use crate::run::living::is_ending;
 
+/// How often a victim is asked to stop. On a machine that has no time for it one of its threads may not do so.
+const STOPS_MAX: usize = 3;
+
 /// How many threads sleep or compute in the victim's mode `threads`, besides the first.
 const WORKS: usize = 10;
 
@@ -75,10 +78,12 @@ impl Victim {
         input.write_all(line.as_bytes()).expect("the victim listens");
     }
 
-    /// Stops it, enters all its threads and lets it go on.
+    /// Stops it, as the supervisor does, enters all its threads and lets it go on.
     fn enter(&self) -> Result<(), Outcome> {
-        let hold = stop(self.pid(), &mut Stragglers::default());
-        let mut hold = hold.unwrap_or_else(|trouble| panic!("stopped: {trouble:?}"));
+        let mut stragglers = Stragglers::default();
+        let mut stops = (0..STOPS_MAX).map(|_| stop(self.pid(), &mut stragglers));
+        let held = stops.find(|stopped| !matches!(stopped, Err(Trouble::Lost)));
+        let mut hold = held.expect("stopped").unwrap_or_else(|trouble| panic!("{trouble:?}"));
         let entered = enter_all(&mut hold, at(self.entry, self.pid()));
         hold.release();
         entered
