@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_cache::{Content, Departed, Entry, Leavers, PageNumber, Placed, SpillError, Written};
 use zpager_codec::Page;
-use zpager_policy::{Alternative, Shares, Step};
+use zpager_policy::{Alternative, ReadTicks, Shares, Step};
 use zpager_sys::processor::ticks;
 use zpager_sys::syscall::{checked, nr};
 use zpager_sys::{Errno, PAGE_BYTES};
@@ -255,7 +255,11 @@ impl Process {
     }
 
     fn steps(&mut self) -> [Step; 2] {
-        self.engine.expect_read(self.control.expected_read_ticks.load(Relaxed));
+        let expected = &self.control.expected_reads;
+        self.engine.expect_reads(ReadTicks {
+            page: expected.page_ticks.load(Relaxed),
+            cluster: expected.cluster_ticks.load(Relaxed),
+        });
         self.engine.steps(&self.shares())
     }
 

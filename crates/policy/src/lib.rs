@@ -51,7 +51,7 @@ pub use recompression::{Coded, Fetched, PageKind, Recompression, StoreCodec};
 pub use repeats::Repeats;
 pub use replacement::{Replacement, ResidentsRule};
 pub use sample::{SLOTS, Sample, Sampler};
-pub use seeks::Seeks;
+pub use seeks::{ReadTicks, Seeks};
 pub use shares::{Shares, Step};
 pub use size::Size;
 pub use split::{Prices, Split};

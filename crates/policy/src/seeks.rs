@@ -2,7 +2,7 @@
 //! operations a second.
 //!
 //! There reading a whole cluster takes hardly longer than reading a page of it, which follows from what
-//! short reads and longer ones take as the program runs. So what lies around a page is read with it while
+//! short reads and longer ones take as the program runs, and before from what the disk was asked. So what lies around a page is read with it while
 //! enough of that is wanted; and who has to write to make room makes more of it at once, so that the next
 //! reads are not interrupted, nor the next writes.
 //!
@@ -27,9 +27,18 @@ const NEAR_HALVES: u64 = 4;
 const POOL_FAULTS: u64 = 16;
 /// Room that is made at once, as a part of the memory, and most of it. Less than two clusters is made by one
 /// write anyway.
-const ROOM_PART: u64 = 64;
+const ROOM_PART: u64 = 32;
 const ROOM_BYTES_MAX: u64 = 2 << 20;
 const ROOM_CLUSTERS_MIN: u64 = 2;
+
+/// What reads from the store take, in the caller's unit of time; 0 where that is not known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadTicks {
+    /// A page.
+    pub page: u64,
+    /// A whole cluster.
+    pub cluster: u64,
+}
 
 /// Reads of one kind.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,6 +67,8 @@ pub struct Seeks {
     room_bytes: usize,
     short: Kind,
     long: Kind,
+    /// Before there were enough of both.
+    expected: ReadTicks,
     are_dear: bool,
 }
 
@@ -72,8 +83,14 @@ impl Seeks {
             room_bytes: if is_enough { room_bytes as usize } else { 0 },
             short: Kind::default(),
             long: Kind::default(),
+            expected: ReadTicks::default(),
             are_dear: false,
         }
+    }
+
+    /// Has reads be expected to take so long until enough were measured.
+    pub fn expect(&mut self, expected: ReadTicks) {
+        self.expected = expected;
     }
 
     /// Notes some reads, of so many bytes together, and what they took, in the caller's unit of time, in
@@ -84,12 +101,20 @@ impl Seeks {
         match bytes {
             1..=SHORT_BYTES_MAX => self.short.add(bytes, ticks),
             LONG_BYTES_MIN.. => self.long.add(bytes, ticks),
-            _ => return,
+            _ => {}
         }
-        if self.short.reads.min(self.long.reads) >= READS_MIN {
+        let ReadTicks { page, cluster } = self.read_ticks();
+        if cluster > 0 {
             let halves = if self.are_dear { NEAR_HALVES } else { FAR_HALVES };
-            self.are_dear = self.cluster_ticks() * 2 < self.short.ticks * halves
-                && self.short.ticks > pool_fault_ticks * POOL_FAULTS;
+            self.are_dear = cluster * 2 < page * halves && page > pool_fault_ticks * POOL_FAULTS;
+        }
+    }
+
+    /// What reads take. Never one that was measured beside one that was only expected, as some wait for a write.
+    fn read_ticks(&self) -> ReadTicks {
+        match self.short.reads.min(self.long.reads) >= READS_MIN {
+            true => ReadTicks { page: self.short.ticks, cluster: self.cluster_ticks() },
+            false => self.expected,
         }
     }
 
@@ -131,7 +156,7 @@ mod tests {
     #[test]
     fn a_disk_is_known_by_what_long_reads_take_longer() {
         for (memory_bytes, room_bytes) in
-            [(64 << 20, 1 << 20), (31 << 20, 0), (1 << 30, ROOM_BYTES_MAX as usize)]
+            [(32 << 20, 1 << 20), (15 << 20, 0), (1 << 30, ROOM_BYTES_MAX as usize)]
         {
             let mut seeks = Seeks::new(CLUSTER_BYTES, memory_bytes);
             read(&mut seeks, READS_MIN - 1, 12_700, 14_100);
@@ -172,6 +197,30 @@ mod tests {
         assert!(!seeks.are_dear());
         seeks.read(1, 8 << 10, 600, 30);
         assert!(seeks.are_dear());
+    }
+
+    #[test]
+    fn a_disk_is_known_by_what_it_was_asked_until_enough_is_measured() {
+        for (cluster, are_dear) in [(14_100, true), (26_000, false), (0, false)] {
+            let mut seeks = Seeks::new(CLUSTER_BYTES, MEMORY_BYTES);
+            seeks.expect(ReadTicks { page: 12_700, cluster });
+            assert!(!seeks.are_dear(), "nothing was read");
+            // Neither short nor long; then short ones that begin where the last one ended.
+            seeks.read(1, 48 << 10, 12_900, 3);
+            assert_eq!(seeks.are_dear(), are_dear, "{cluster}");
+            for _ in 0..2 * READS_MIN {
+                seeks.read(1, 8 << 10, 100, 3);
+            }
+            assert_eq!(seeks.are_dear(), are_dear, "{cluster}");
+        }
+        let mut seeks = Seeks::new(CLUSTER_BYTES, MEMORY_BYTES);
+        seeks.expect(ReadTicks { page: 12_700, cluster: 14_100 });
+        seeks.read(1, 8 << 10, 106, 1000);
+        assert!(!seeks.are_dear(), "no dearer than some faults that the pool serves");
+        seeks.read(1, 8 << 10, 106, 3);
+        assert!(seeks.are_dear());
+        read(&mut seeks, READS_MIN, 106, 518);
+        assert!(!seeks.are_dear(), "it was another disk that was asked");
     }
 
     #[test]

@@ -14,7 +14,9 @@ use zpager_cache::{
     BATCH_PAGES, Cache, Departed, Engine, Entry, Leavers, PageNumber, Placed, Run, Store,
 };
 use zpager_codec::{CodecId, Page, SCRATCH_ALIGN_BYTES, compress, scratch_bytes};
-use zpager_policy::{Ahead, Design, SLOTS, Sample, Sampler, Settings, Shares, Step, StoreLayout};
+use zpager_policy::{
+    Ahead, Design, ReadTicks, SLOTS, Sample, Sampler, Settings, Shares, Step, StoreLayout,
+};
 use zpager_store::{CLUSTER_BYTES, Clusters};
 
 use crate::arena::Arena;
@@ -129,7 +131,9 @@ impl<'a> Compressed<'a> {
         let slots = vec![Sample::default(); SLOTS].leak();
         let sampler = Sampler::new(slots, setup.budget_bytes / PAGE_BYTES as u64 * 2);
         let mut engine = Engine::new(cache, &design, sampler, setup.budget_bytes);
-        engine.expect_read(setup.disk.read_ns + setup.disk.transfer_ns(PAGE_BYTES as u64));
+        let read_ns = |bytes| setup.disk.read_ns + setup.disk.transfer_ns(bytes as u64);
+        let expected = ReadTicks { page: read_ns(PAGE_BYTES), cluster: read_ns(CLUSTER_BYTES) };
+        engine.expect_reads(expected);
         Some(Compressed {
             layout,
             engine,

@@ -300,8 +300,18 @@ pub struct Control {
     pub calls: AtomicU32,
     /// The number of the turn in which several processes are being entered, else 0.
     pub kin_turn: AtomicU32,
-    /// What a read from the store is expected to take, in ticks; 0 until that is known.
-    pub expected_read_ticks: AtomicU64,
+    /// What reads from the store are expected to take.
+    pub expected_reads: ExpectedReads,
+}
+
+/// What reads from the store are expected to take, in ticks; 0 until that is known.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct ExpectedReads {
+    /// A page.
+    pub page_ticks: AtomicU64,
+    /// A whole cluster.
+    pub cluster_ticks: AtomicU64,
 }
 
 /// Physical bytes held, and the highest values seen.

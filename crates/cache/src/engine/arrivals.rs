@@ -4,7 +4,7 @@ use core::convert::Infallible;
 use core::ops::Range;
 
 use zpager_codec::{CodecId, PAGE_BYTES};
-use zpager_policy::{Ahead, Size, Window};
+use zpager_policy::{Ahead, ReadTicks, Size, Window};
 use zpager_pool::SpaceSource;
 use zpager_store::Blocks;
 
@@ -157,11 +157,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         heats
     }
 
-    /// Has a read from the store be expected to take so many ticks until one was measured; 0 where nothing is
-    /// known.
-    pub fn expect_read(&mut self, ticks: u64) {
+    /// Has reads from the store be expected to take so long until some were measured.
+    pub fn expect_reads(&mut self, expected: ReadTicks) {
         if let Size::Split(split) = &mut self.size {
-            split.expect_read(ticks);
+            split.expect_read(expected.page);
+            self.seeks.expect(expected);
         }
     }
 

@@ -1,20 +1,19 @@
-//! What a read from the store will take, measured before there is one.
+//! What reads from the store will take, measured before there is one.
 //!
-//! `default` weighs resident memory against the pool by it, and while all fits the pool nothing else tells:
-//! without it a disk that seeks for 8 ms is taken for one that answers in 0.1. A swap file is empty then. So a
-//! few blocks are read, past the page cache, of another file of the same file system: zpager's executable or the
+//! `default` weighs resident memory against the pool by what a page takes, and while all fits the pool nothing else
+//! tells: without it a disk that seeks for 8 ms is taken for one that answers in 0.1. By what a cluster takes beside
+//! that it knows such a disk from the first read on. A swap file is empty then. So a few blocks are read, past the page cache, of another file of the same file system: zpager's executable or the
 //! program's, else one that is written for it; of a device, from itself. Of a server it is known from the read
 //! by which it was tried.
 //!
-//! Source: [`zpager_policy::Split`] for what is done with it.
+//! Source: [`zpager_policy::Split`] and [`zpager_policy::Seeks`] for what is done with it.
 //!
 //! Bad case: a file system without an executable on a disk that still has in its own memory what was just
 //! written. What is said is corrected by the first reads from the store.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
@@ -23,11 +22,12 @@ use libc::pid_t;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
 use zpager_remote::{ReadTime, ReadsBegan};
-use zpager_store::BLOCK_BYTES;
+use zpager_store::{BLOCK_BYTES, CLUSTER_BYTES};
+use zpager_wire::ExpectedReads;
 
 use super::{Block, OpenStores, file};
 
-/// Blocks that are read, one after the other: so many that a disk of few operations a second shows it, which may
+/// Reads of each length, one after the other: so many that a disk of few operations a second shows it, which may
 /// let the first ones pass. Fewer do where they take long.
 const READS_MAX: u64 = 32;
 const READS_MIN: u64 = 5;
@@ -37,26 +37,29 @@ const SOURCE_BYTES: u64 = 1 << 20;
 /// The stack of a thread that has one block on it.
 const STACK_BYTES: usize = 64 << 10;
 
+/// What reads take.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ReadTimes {
+    page: ReadTime,
+    /// Of a whole cluster.
+    cluster: ReadTime,
+}
+
 /// The measurement of one run.
 #[derive(Debug)]
 pub(crate) enum Probe {
     /// Nothing was asked for.
     Idle,
     /// A thread measures.
-    Measuring(Receiver<ReadTime>),
+    Measuring(Receiver<ReadTimes>),
     /// It was told, or cannot be had.
-    Told(ReadTime),
+    Told(ReadTimes),
 }
 
 impl Probe {
-    /// Measures the store that is filled first: begins to at the first call, and writes to `expected_read_ticks`
+    /// Measures the store that is filled first: begins to at the first call, and writes to `expected`
     /// what came of it as soon as that is known. `program` runs.
-    pub(crate) fn step(
-        &mut self,
-        stores: &OpenStores,
-        program: pid_t,
-        expected_read_ticks: &AtomicU64,
-    ) {
+    pub(crate) fn step(&mut self, stores: &OpenStores, program: pid_t, expected: &ExpectedReads) {
         *self = match self {
             Probe::Idle => Probe::begin(stores, program),
             Probe::Measuring(outcome) => match outcome.try_recv() {
@@ -66,30 +69,34 @@ impl Probe {
             Probe::Told(_) => return,
         };
         if let Probe::Told(told) = self {
-            expected_read_ticks.store(told.ticks, Relaxed);
+            expected.page_ticks.store(told.page.ticks, Relaxed);
+            expected.cluster_ticks.store(told.cluster.ticks, Relaxed);
         }
     }
 
     fn begin(stores: &OpenStores, program: pid_t) -> Self {
         match stores.first_server() {
-            Some(server) => Probe::Told(server.remote.read_time()),
+            Some(server) => {
+                let page = server.remote.read_time();
+                Probe::Told(ReadTimes { page, ..ReadTimes::default() })
+            }
             None => Disk::of(stores, program)
                 .and_then(measure)
-                .map_or(Probe::Told(ReadTime::default()), Probe::Measuring),
+                .map_or(Probe::Told(ReadTimes::default()), Probe::Measuring),
         }
     }
 
-    /// What was told so far, in nanoseconds; 0 where nothing was.
+    /// What was told of a page so far, in nanoseconds; 0 where nothing was.
     pub(crate) fn told_ns(&self) -> u64 {
         match self {
-            Probe::Told(told) => told.ns,
+            Probe::Told(told) => told.page.ns,
             Probe::Idle | Probe::Measuring(_) => 0,
         }
     }
 }
 
 /// Has a thread measure it, which nobody waits for: a disk may not answer.
-fn measure(disk: Disk) -> Option<Receiver<ReadTime>> {
+fn measure(disk: Disk) -> Option<Receiver<ReadTimes>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let reader = thread::Builder::new().stack_size(STACK_BYTES);
     let read = move || disk.source()?.measure().map(|measured| sender.send(measured));
@@ -161,26 +168,36 @@ impl Source {
         (written == Ok(SOURCE_BYTES as usize)).then_some(source)
     }
 
-    /// What reading a block at random takes, on the average.
-    fn measure(&self) -> Option<ReadTime> {
+    /// What reads take, or at least those of a page.
+    fn measure(&self) -> Option<ReadTimes> {
+        let page = self.measure_reads(1)?;
+        let cluster = self.measure_reads(CLUSTER_BYTES / BLOCK_BYTES).unwrap_or_default();
+        Some(ReadTimes { page, cluster })
+    }
+
+    /// What reading so many blocks in a row takes, somewhere, on the average.
+    fn measure_reads(&self, blocks: usize) -> Option<ReadTime> {
+        let mut buffer: Vec<_> = (0..blocks).map(|_| Block([0; BLOCK_BYTES])).collect();
+        let mut buffer: Vec<_> =
+            buffer.iter_mut().map(|block| IoSliceMut::new(&mut block.0)).collect();
         let began = ReadsBegan::now();
         let mut reads = 0;
         while reads < READS_MAX && (reads < READS_MIN || began.elapsed_ns() < ENOUGH_NS) {
-            self.read()?;
+            self.read(&mut buffer)?;
             reads += 1;
         }
         Some(began.read_time(reads))
     }
 
-    fn read(&self) -> Option<()> {
-        let mut block = Block([0; BLOCK_BYTES]);
+    fn read(&self, buffer: &mut [IoSliceMut<'_>]) -> Option<()> {
         let mut random = [0; 8];
         getrandom(&mut random, GetRandomFlags::empty()).ok()?;
-        let blocks = (self.bytes / BLOCK_BYTES as u64).max(1);
-        let number = u64::from_ne_bytes(random) % blocks;
+        let bytes = buffer.len() * BLOCK_BYTES;
+        let starts = self.bytes.checked_sub(bytes as u64)? / BLOCK_BYTES as u64 + 1;
+        let number = u64::from_ne_bytes(random) % starts;
         let at_bytes = self.start_bytes + number * BLOCK_BYTES as u64;
-        let read = rustix::io::pread(&self.file, &mut block.0, at_bytes);
-        (read == Ok(BLOCK_BYTES)).then_some(())
+        let read = rustix::io::preadv(&self.file, buffer, at_bytes);
+        (read == Ok(bytes)).then_some(())
     }
 }
 
@@ -202,8 +219,8 @@ mod tests {
         let program = std::process::id().cast_signed();
         let source = Disk::Below { directory, device, program }.source().expect("this executable");
         assert!(source.bytes > SOURCE_BYTES, "{source:?}");
-        let ReadTime { ticks, ns } = source.measure().expect("it can be read");
-        assert!(ticks > 0 && ns > 0);
+        let ReadTimes { page, cluster } = source.measure().expect("it can be read");
+        assert!(page.ticks > 0 && page.ns > 0 && cluster.ticks > 0);
     }
 
     #[test]
@@ -215,7 +232,10 @@ mod tests {
         let disk = Disk::Below { directory: directory.clone(), device: !device, program: 1 };
         let source = disk.source().expect("a file");
         assert_eq!(source.bytes, SOURCE_BYTES);
-        assert!(source.measure().is_some_and(|measured| measured.ns > 0));
+        assert!(source.measure().is_some_and(|measured| measured.page.ns > 0));
+        let short = Source { bytes: CLUSTER_BYTES as u64 - 1, ..source };
+        let measured = short.measure().expect("pages can be read");
+        assert_eq!(measured.cluster, ReadTime::default());
         std::fs::remove_dir(&directory).expect("nothing is in it");
     }
 

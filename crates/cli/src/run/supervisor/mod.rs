@@ -241,7 +241,7 @@ impl<'a> Supervisor<'a> {
         let has_fallen = self.follow.as_ref().is_some_and(Follow::has_fallen);
         let mut pause = self.shares.step(control, &control.tables(), has_fallen);
         if let Some(stores) = &self.session.stores {
-            self.probe.step(stores, self.program, &control.expected_read_ticks);
+            self.probe.step(stores, self.program, &control.expected_reads);
             control.processes.free_left(|process, is_lent| stores.give_back(process, is_lent));
             if stores.punch_free() {
                 pause = pause.min(PUNCHING_PAUSE);
