@@ -77,16 +77,18 @@ So zpager leaves programs up to three quarters of the pool where that is measure
 find that out is a part of its times here, as these programs take a minute.
 
 It is the worst where what a program uses again and again just fits without zpager. Before `fft x10` (Linux
-6.12) 31.5 MiB were free, and with zpager 24.4: its server takes 5.5, the least pool with what is ahead of it 1.7.
+6.12) 31.5 MiB were free, and with zpager 24.4: its server took 5.5, which is 3.5 now, the least pool with what is
+ahead of it 1.7.
 The disk alone brought 5,400 pages back then. With zpager it was 51,000 in another run of 258 s, nearly each with
 a read: they hardly shrink, and the pool had 2 % of them. `sort` is alike. Where the kernel was told that the device
 is rotational, for which it reads what lies together in the swap area, `fft x10` took more than 240 s. On a machine
 of 1 GiB these 7 MiB are less than a hundredth.
 
-`compile 65` under Linux 6.1 is not in the tables: now and then it puts out something else whatever it swaps to, the disk
-alone too (one of three runs; zram one of two, zswap and zpager each time so far, one and two runs). One of the four
-compilers then has taken other registers in a part of one file; all of them end with 0. With 512 MiB, where nothing is
-swapped, it put out what it should five times. Why is not known: it is not what pages are kept in. On the host that
+`compile 57` and `compile 65` under Linux 6.1 are not in the tables: now and then they put out something else whatever
+they swap to, the disk alone too (`compile 65` in one of three runs; with zram in one of two, with zswap in one of one,
+with zpager in two of three, and `compile 57` in one of one). One of the four compilers then has taken other registers
+in a part of one file; all of them end with 0. With 512 MiB, where nothing is swapped, `compile 65` put out what it
+should five times. Why is not known: it is not what pages are kept in. On the host that
 compiler put out the same 370 times without a limit, of these 250 with its collector set as in the guest, and 24
 times within `zpager run --memory 9M` and `12M`, of 40.
 

@@ -66,7 +66,7 @@ pub const AHEAD_BYTES_MIN: u64 = 1 << 20;
 /// Of a device that is larger, so many times its memory are taken to be in use at a time.
 const USED_PART: u64 = 8;
 /// Clusters that are read around in take this part of the memory at most, or are one.
-const AROUND_PART: usize = 64;
+const AROUND_PART: usize = 16;
 /// Kept for blocks that are written again.
 const RESERVE_BYTES: usize = 128 << 10;
 /// Writes to the store in one search for room.
@@ -542,7 +542,7 @@ pub(crate) fn engine_bytes<M: SpaceSource + Copy, B: Blocks>(engine: &Engine<M, 
         + SLOTS * size_of::<Sample>()
 }
 
-/// RAM of clusters that are read around in, of which more than one are seldom of use.
+/// RAM of clusters that are read around in.
 fn around_bytes(memory_bytes: u64) -> usize {
     (memory_bytes as usize / AROUND_PART).max(CLUSTER_BYTES)
 }
