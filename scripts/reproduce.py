@@ -82,7 +82,9 @@ def main():
     zpager, traces, *_ = [*sys.argv[1:], None, None]
     zpager = str(pathlib.Path(zpager or workloads.ROOT / "target/release/zpager").resolve())
     if traces:
-        reproduce(zpager, pathlib.Path(traces).resolve())
+        traces = pathlib.Path(traces).resolve()
+        traces.mkdir(parents=True, exist_ok=True)
+        reproduce(zpager, traces)
     else:
         with tempfile.TemporaryDirectory(prefix="zpager-reproduce-") as name:
             reproduce(zpager, pathlib.Path(name))
