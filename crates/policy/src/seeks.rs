@@ -2,9 +2,9 @@
 //! operations a second.
 //!
 //! There reading a whole cluster takes hardly longer than reading a page of it, which follows from what
-//! short reads and longer ones take as the program runs, and before from what the disk was asked. So what lies around a page is read with it while
-//! enough of that is wanted; and who has to write to make room makes more of it at once, so that the next
-//! reads are not interrupted, nor the next writes.
+//! short reads and longer ones take as the program runs, and before from what the disk was asked. So what
+//! lies around a page is read with it while enough of that is wanted; and who has to write to make room
+//! makes more of it at once, so that the next reads are not interrupted, nor the next writes.
 //!
 //! Source: cervera (1999), 3: what is written together costs one seek; mm/readahead.c of Linux for reads in
 //! order. Costs are measured, as in [`crate::Split`].

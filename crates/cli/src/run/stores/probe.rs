@@ -2,9 +2,9 @@
 //!
 //! `default` weighs resident memory against the pool by what a page takes, and while all fits the pool nothing else
 //! tells: without it a disk that seeks for 8 ms is taken for one that answers in 0.1. By what a cluster takes beside
-//! that it knows such a disk from the first read on. A swap file is empty then. So a few blocks are read, past the page cache, of another file of the same file system: zpager's executable or the
-//! program's, else one that is written for it; of a device, from itself. Of a server it is known from the read
-//! by which it was tried.
+//! that it knows such a disk from the first read on. A swap file is empty then. So a few blocks are read, past the page
+//! cache, of another file of the same file system: zpager's executable or the program's, else one that is written for
+//! it; of a device, from itself. Of a server it is known from the read by which it was tried.
 //!
 //! Source: [`zpager_policy::Split`] and [`zpager_policy::Seeks`] for what is done with it.
 //!
@@ -27,8 +27,8 @@ use zpager_wire::ExpectedReads;
 
 use super::{Block, OpenStores, file};
 
-/// Reads of each length, one after the other: so many that a disk of few operations a second shows it, which may
-/// let the first ones pass. Fewer do where they take long.
+/// Reads of a block, one after the other: so many that a disk of few operations a second shows it, which may
+/// let the first ones pass. Fewer do where they take long, and of clusters, which are read after them.
 const READS_MAX: u64 = 32;
 const READS_MIN: u64 = 5;
 const ENOUGH_NS: u64 = 50_000_000;
@@ -170,19 +170,20 @@ impl Source {
 
     /// What reads take, or at least those of a page.
     fn measure(&self) -> Option<ReadTimes> {
-        let page = self.measure_reads(1)?;
-        let cluster = self.measure_reads(CLUSTER_BYTES / BLOCK_BYTES).unwrap_or_default();
+        const CLUSTER_BLOCKS: usize = CLUSTER_BYTES / BLOCK_BYTES;
+        let page = self.measure_reads(1, READS_MAX)?;
+        let cluster = self.measure_reads(CLUSTER_BLOCKS, READS_MIN).unwrap_or_default();
         Some(ReadTimes { page, cluster })
     }
 
-    /// What reading so many blocks in a row takes, somewhere, on the average.
-    fn measure_reads(&self, blocks: usize) -> Option<ReadTime> {
-        let mut buffer: Vec<_> = (0..blocks).map(|_| Block([0; BLOCK_BYTES])).collect();
+    /// What reading so many blocks in a row takes, somewhere, on the average of `most` reads or fewer.
+    fn measure_reads(&self, count: usize, most: u64) -> Option<ReadTime> {
+        let mut blocks: Vec<_> = (0..count).map(|_| Block([0; BLOCK_BYTES])).collect();
         let mut buffer: Vec<_> =
-            buffer.iter_mut().map(|block| IoSliceMut::new(&mut block.0)).collect();
+            blocks.iter_mut().map(|block| IoSliceMut::new(&mut block.0)).collect();
         let began = ReadsBegan::now();
         let mut reads = 0;
-        while reads < READS_MAX && (reads < READS_MIN || began.elapsed_ns() < ENOUGH_NS) {
+        while reads < most && (reads < READS_MIN || began.elapsed_ns() < ENOUGH_NS) {
             self.read(&mut buffer)?;
             reads += 1;
         }
