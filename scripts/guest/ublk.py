@@ -5,10 +5,22 @@ import faults
 DEVICE = "/dev/ublkb0"
 
 
-def start(guest):
+def start(guest, memory="8M"):
     """Swaps to it; gives the exit status and what was said."""
-    said, code = guest.do(faults.START.replace("start", "start --ublk"), 120)
+    line = faults.START.replace("start", "start --ublk").replace("8M", memory)
+    said, code = guest.do(line, 120)
     return code, said
+
+
+def warned(guest):
+    """A server that warns of something when it starts is swapped to all the same."""
+    code, said = start(guest, f"32M {faults.AHEAD}")
+    faults.expect(code == 0 and said.startswith("zpager-swap: warning: --memory: more than half") and
+                  said.count("\n") == 1, "not started with a warning", said)
+    faults.expect(DEVICE in guest.must("cat /proc/swaps"), "the kernel does not swap to it")
+    guest.must("grep '^zpager: warning: --memory' /run/zpager/device.sock.log")
+    guest.must("zpager-swap stop", faults.LONG)
+    faults.nothing_left(guest)
 
 
 def left_out(guest, said):
@@ -37,6 +49,7 @@ def ublk(guest, programs):
     faults.nothing_left(guest)
     said, code = guest.do(f"ls {DEVICE} /dev/ublkc* || grep ublk /proc/swaps")
     faults.expect(code != 0, "left behind", said)
+    warned(guest)
     counters = figures["counters"]
     return (f"swapped to {DEVICE}, output right; {counters['writes']} writes, {counters['reads']} reads, "
             f"{counters['freed_blocks']} blocks freed by discards; {figures['blocks']} blocks came back "
