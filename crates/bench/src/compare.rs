@@ -14,7 +14,7 @@ use crate::limit::{self, Share, Trial};
 use crate::options::RunOptions;
 use crate::report::{self, Figures, Row};
 use crate::rivals::{Rival, RivalName, Terms};
-use crate::session::{Run, Session};
+use crate::session::{Run, Session, UNSTEADY};
 use crate::tell;
 use crate::workloads::{Divisor, Job, Output, Workload};
 
@@ -56,7 +56,8 @@ fn announce(options: &RunOptions, session: &Session) {
 }
 
 fn compare_all(options: &RunOptions, session: &mut Session) -> Result<Vec<Row>> {
-    let workloads = options.common.workloads();
+    let own = options.common.own();
+    let workloads = options.common.workloads(own.as_ref());
     let progress = Progress::new(workloads.len() * options.rivals.len() * options.runs as usize);
     let mut rows = Vec::new();
     for workload in workloads {
@@ -91,7 +92,8 @@ impl Progress {
 
 /// What a free run of the workload showed.
 struct Free {
-    output: Output,
+    /// Of the right output, unless that is another each time.
+    digest: Option<u128>,
     peak_bytes: u64,
     time_out: Duration,
 }
@@ -117,7 +119,7 @@ struct Candidate {
     failures: u32,
     /// Failures since the last run that ended well.
     failures_in_sequence: u32,
-    has_wrong_output: bool,
+    has_right_output: bool,
 }
 
 fn compare(
@@ -163,16 +165,15 @@ fn measure_free(
     let terms = Terms { total_bytes: 0, given_bytes: 0, need_bytes: 0, is_search: true };
     let rival = RivalName::None.rival();
     // The first run brings the program's own files into the page cache.
-    session.run(job, rival, terms, FREE_TIME_OUT)?.map_err(anyhow::Error::msg)?;
+    let first = session.run(job, rival, terms, FREE_TIME_OUT)?.map_err(anyhow::Error::msg)?;
     let run = session.run(job, rival, terms, FREE_TIME_OUT)?.map_err(anyhow::Error::msg)?;
-    let output = run
-        .output()
+    run.output()
         .map_err(anyhow::Error::msg)
         .with_context(|| format!("{} does not even run without a limit", workload.name()))?;
     let slowness = if options.disk_iops.is_some() { SLOW_DISK_PATIENCE } else { 1.0 };
     let patience = Duration::from_secs_f64(slowness * (30.0 + 30.0 * run.finished.seconds));
     Ok(Free {
-        output: output.clone(),
+        digest: run.right_digest(&first),
         peak_bytes: run.account.peak_bytes,
         time_out: options.time_out.map_or(patience, Duration::from_secs),
     })
@@ -213,6 +214,9 @@ impl Race<'_> {
             Share::Given { bytes: total_bytes }
         };
         let mut note = self.job.note.clone();
+        if self.free.digest.is_none() {
+            add_note(&mut note, UNSTEADY);
+        }
         let (given_bytes, failures_in_sequence) = match share {
             Share::Given { bytes } => (bytes, 0),
             Share::None(reason) => {
@@ -233,7 +237,7 @@ impl Race<'_> {
             figures: Vec::new(),
             failures: 0,
             failures_in_sequence,
-            has_wrong_output: false,
+            has_right_output: true,
         })
     }
 
@@ -258,10 +262,10 @@ impl Race<'_> {
         if candidate.failures_in_sequence >= MAX_FAILURES {
             return Ok(());
         }
-        let Free { output: right, time_out, .. } = &self.free;
-        let run = self.session.run(self.job, candidate.rival, candidate.terms, *time_out)?;
+        let Free { digest, time_out, .. } = self.free;
+        let run = self.session.run(self.job, candidate.rival, candidate.terms, time_out)?;
         match run.and_then(|run| run.output().cloned().map(|output| (run, output))) {
-            Ok((run, output)) => candidate.ended_well(&run, &output, right),
+            Ok((run, output)) => candidate.ended_well(&run, &output, digest),
             Err(reason) => candidate.failed(&reason),
         }
         Ok(())
@@ -275,13 +279,13 @@ impl Candidate {
         self.failures_in_sequence += 1;
     }
 
-    fn ended_well(&mut self, run: &Run, output: &Output, right: &Output) {
+    fn ended_well(&mut self, run: &Run, output: &Output, right: Option<u128>) {
         self.failures_in_sequence = 0;
         self.row.limit_bytes = run.allowance.limit_bytes;
         self.row.budget_bytes = run.account.statistics.as_ref().map(|_| self.terms.given_bytes);
         add_note(&mut self.row.note, &run.note);
-        if output.digest != right.digest {
-            self.has_wrong_output = true;
+        self.has_right_output &= right == Some(output.digest);
+        if right.is_some_and(|right| right != output.digest) {
             add_note(&mut self.row.note, "wrong output");
         }
         self.figures.push(figures(run, output));
@@ -290,7 +294,7 @@ impl Candidate {
     fn into_row(mut self) -> Row {
         self.row.set_figures(&self.figures);
         self.row.output_ok =
-            !self.figures.is_empty() && !self.has_wrong_output && self.failures == 0;
+            !self.figures.is_empty() && self.has_right_output && self.failures == 0;
         if self.failures > 0 && !self.figures.is_empty() {
             let runs = self.figures.len() + self.failures as usize;
             add_note(&mut self.row.note, &format!("{} of {runs} runs failed", self.failures));

@@ -1,5 +1,6 @@
 //! What the user asks for, from its words to checked values.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -7,6 +8,7 @@ use clap::Args;
 use zpager_command::size;
 
 use crate::rivals::RivalName;
+use crate::workloads::own::Own;
 use crate::workloads::{WORKLOADS, Workload};
 
 /// How much memory a comparison gives in all.
@@ -106,14 +108,27 @@ pub struct CommonOptions {
     /// The C file that `compile` compiles [default: SQLite's amalgamation, or a made one]
     #[arg(long, value_name = "FILE")]
     pub c_source: Option<PathBuf>,
+    /// A program of your own with its arguments, in place of the workloads
+    #[arg(
+        last = true,
+        value_name = "PROGRAM",
+        conflicts_with_all = ["workload", "scale", "c_source"]
+    )]
+    pub program: Vec<OsString>,
 }
 
 impl CommonOptions {
-    /// The workloads that were chosen.
-    pub(crate) fn workloads(&self) -> Vec<&'static dyn Workload> {
-        match self.workload.as_slice() {
-            [] => WORKLOADS.to_vec(),
-            chosen => chosen.iter().map(|chosen| chosen.0).collect(),
+    /// The program of the user's own, if there is one.
+    pub(crate) fn own(&self) -> Option<Own> {
+        Own::new(self.program.clone())
+    }
+
+    /// The workloads that were chosen, where there is no program of the user's own.
+    pub(crate) fn workloads<'a>(&self, own: Option<&'a Own>) -> Vec<&'a dyn Workload> {
+        match (own, self.workload.as_slice()) {
+            (Some(own), _) => vec![own],
+            (None, []) => WORKLOADS.to_vec(),
+            (None, chosen) => chosen.iter().map(|chosen| chosen.0 as _).collect(),
         }
     }
 }

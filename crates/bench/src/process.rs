@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -37,11 +37,13 @@ pub(crate) struct Program {
     pub argv: Vec<OsString>,
     /// Additions to the environment.
     pub environment: Vec<(&'static str, OsString)>,
+    /// Its working directory, where that is not the place's.
+    pub directory: Option<PathBuf>,
 }
 
 /// Where and for how long a program runs.
 pub(crate) struct Place<'a> {
-    /// Its working directory, where its standard error is kept too.
+    /// Its working directory, unless it has one of its own; its standard error is kept there.
     pub directory: &'a Path,
     /// The cgroup it joins before it starts.
     pub group: Option<&'a Group>,
@@ -153,7 +155,7 @@ fn command(program: &Program, place: &Place<'_>, stderr: File) -> Result<Command
     command
         .args(&program.argv[1..])
         .envs(program.environment.iter().cloned())
-        .current_dir(place.directory)
+        .current_dir(program.directory.as_deref().unwrap_or(place.directory))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(stderr)
@@ -291,6 +293,7 @@ mod tests {
         let program = Program {
             argv: ["/bin/sh", "-c", script].map(OsString::from).to_vec(),
             environment: vec![("GREETING", "hello".into())],
+            directory: None,
         };
         let place = Place { directory: directory.path(), group: None, time_out };
         let drive = |mut running: Running<'_>| {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::unistd::{AccessFlags, access};
 
 use crate::changes::guardian::Guardian;
@@ -58,7 +58,17 @@ impl Run {
             (ending, _) => Err(ending.to_string()),
         }
     }
+
+    /// The digest that the output of every other run is to have, of two runs without a limit that ended well:
+    /// theirs, if they put out the same.
+    pub(crate) fn right_digest(&self, other: &Run) -> Option<u128> {
+        let [this, other] = [self, other].map(|run| run.output().ok().map(|output| output.digest));
+        this.filter(|_| this == other)
+    }
 }
+
+/// What is noted where a program's output is no proof.
+pub(crate) const UNSTEADY: &str = "its output differs from run to run, so it is not compared";
 
 /// Finds out before the machine is changed whether what the user named is there.
 fn check_places(options: &CommonOptions) -> Result<()> {
@@ -77,6 +87,9 @@ fn check_places(options: &CommonOptions) -> Result<()> {
     }
     if let Some(path) = c_source {
         ensure!(path.is_file(), "--c-source {}: no file: give one in C", path.display());
+    }
+    if let Some(missing) = options.own().and_then(|own| own.missing()) {
+        bail!(missing);
     }
     Ok(())
 }

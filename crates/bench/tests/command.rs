@@ -35,12 +35,13 @@ fn main() -> ExitCode {
         println!("skipped: needs root, for cgroups and swap");
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("bad_input_is_one_line_and_125", bad_input_is_one_line_and_125),
         ("nothing_waits_for_who_reads_what_is_told", nothing_waits_for_who_reads_what_is_told),
         ("a_file_that_is_too_long_is_a_failure", a_file_that_is_too_long_is_a_failure),
         ("rivals_run_and_the_machine_is_as_before", rivals_run_and_the_machine_is_as_before),
         ("a_slow_disk_is_slow_and_gone_afterwards", a_slow_disk_is_slow_and_gone_afterwards),
+        ("a_program_of_ones_own_is_run", a_program_of_ones_own_is_run),
         ("zpager_is_given_what_it_manages", zpager_is_given_what_it_manages),
         ("an_interrupted_bench_puts_everything_back", an_interrupted_bench_puts_everything_back),
         ("the_guardian_of_a_killed_bench_does_too", the_guardian_of_a_killed_bench_does_too),
@@ -174,6 +175,15 @@ fn bad_input_is_one_line_and_125() {
         let said = String::from_utf8(output.stderr).expect("text");
         assert!(said.contains(flag) && said.contains(named) && said.contains(right), "{said}");
     }
+    for program in ["/nowhere/at/all", "/etc/passwd", "no-such-program"] {
+        let output = output(&["run", "--", program]);
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(
+            said,
+            format!("zpager: {program}: no program that can be run: give the path of one\n")
+        );
+    }
     let output = output(&["run", "--swap-dir", "/non\nexistent"]);
     let said = String::from_utf8(output.stderr).expect("text");
     assert!(said.starts_with("zpager: --swap-dir /non\\nexistent: no directory"), "{said}");
@@ -181,14 +191,15 @@ fn bad_input_is_one_line_and_125() {
 }
 
 /// Runs the bench, which has to succeed and leave the machine as it was; gives what it said and its
-/// rows.
-fn measure(line: &str) -> (String, Vec<serde_json::Value>) {
+/// rows. Spaces divide its arguments, of which `program` are the last.
+fn measure(line: &str, program: &[&str]) -> (String, Vec<serde_json::Value>) {
     let directory = swap_directory();
     let json = directory.path().join("rows.json");
     let before = Snapshot::take(directory.path());
     let (swap_directory, rows) = (directory.path().to_string_lossy(), json.to_string_lossy());
     let places = ["--swap-dir", &swap_directory, "--json", &rows];
-    let output = output(&line.split_whitespace().chain(places).collect::<Vec<_>>());
+    let arguments: Vec<_> = line.split_whitespace().chain(places).collect();
+    let output = output(&[&arguments, program].concat());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     let text = fs::read_to_string(&json).expect("rows");
@@ -201,6 +212,7 @@ fn rivals_run_and_the_machine_is_as_before() {
     let (said, rows) = measure(
         "run --scale 0.04 --runs 2 --memory 75% --workload faults-random-synthetic,sor \
          --rivals none,disk,zswap,zram",
+        &[],
     );
     assert!(said.contains("puts everything back"), "{said}");
     assert_eq!(rows.len(), 8, "{rows:?}");
@@ -221,10 +233,11 @@ fn rivals_run_and_the_machine_is_as_before() {
 /// Disk swap at so few operations a second, that the time shows them.
 fn a_slow_disk_is_slow_and_gone_afterwards() {
     const IOPS: u64 = 400;
-    let (said, rows) = measure(&format!(
+    let line = format!(
         "run --scale 0.25 --runs 1 --memory 50% --workload random --rivals none,disk \
          --disk-iops {IOPS}"
-    ));
+    );
+    let (said, rows) = measure(&line, &[]);
     assert!(said.contains("400 reads and 400 writes a second"), "{said}");
     let [free, disk] = rows.as_slice() else { panic!("{rows:?}") };
     let number = |row: &serde_json::Value, key: &str| row[key].as_u64().unwrap_or(u64::MAX);
@@ -237,6 +250,23 @@ fn a_slow_disk_is_slow_and_gone_afterwards() {
     // The kernel lets a fifth of a second's operations through at once, here and there.
     let seconds = disk["seconds_median"].as_f64().expect("seconds");
     assert!(seconds > reads as f64 / IOPS as f64 / 2.0, "{reads} reads in {seconds} s: {rows:?}");
+}
+
+/// What it puts out is compared with what it puts out alone, where that is the same each time.
+fn a_program_of_ones_own_is_run() {
+    let line = "run --runs 1 --memory 50% --rivals none,disk";
+    let lines =
+        "i=0; while [ $i -lt 400000 ]; do i=$((i + 1)); echo line $i of many; done | sort -r -S 1G";
+    let (_, rows) = measure(line, &["--", "sh", "-c", lines]);
+    for (row, rival) in rows.iter().zip(["none", "disk"]) {
+        assert_eq!((&row["workload"], &row["rival"]), (&"sh".into(), &rival.into()), "{rows:?}");
+        assert_eq!((&row["output_ok"], &row["note"]), (&true.into(), &"".into()), "{rows:?}");
+    }
+    assert!(rows[1]["faults"].as_u64() > Some(0), "no pressure: {rows:?}");
+    let (_, rows) = measure("run --runs 1 --rivals none", &["--", "sh", "-c", "date +%N"]);
+    let note = rows[0]["note"].as_str().expect("text");
+    assert!(note.contains("differs from run to run"), "{rows:?}");
+    assert_eq!((&rows[0]["output_ok"], &rows[0]["runs"]), (&false.into(), &1.into()), "{rows:?}");
 }
 
 /// Stands in for the command: runs the program as it is, and says that it

@@ -109,7 +109,7 @@ pub(crate) fn under_zpager(
     argv.extend(["--stats".into(), surroundings.statistics_path().into()]);
     argv.extend(["--quiet".into(), "--".into()]);
     argv.extend(program.argv.iter().cloned());
-    Program { argv, environment: program.environment.clone() }
+    Program { argv, ..program.clone() }
 }
 
 /// The statistics of the last run under zpager.

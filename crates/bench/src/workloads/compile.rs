@@ -22,11 +22,11 @@ const CALL_DISTANCE: u64 = 200;
 pub(super) struct Compile;
 
 impl Workload for Compile {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "compile"
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         "cc -O2 of SQLite's amalgamation, about 330 MiB, or of a made unit, 220 MiB"
     }
 

@@ -133,11 +133,11 @@ pub(super) const INCOMPRESSIBLE_THREADED: Faults = Faults {
 };
 
 impl Workload for Faults {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.name
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         self.about
     }
 

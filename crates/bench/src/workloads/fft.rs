@@ -14,11 +14,11 @@ const ROUNDS: u64 = 4;
 pub(super) struct Fft;
 
 impl Workload for Fft {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "fft"
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         "NumPy: 2048 x 2048 complex Fourier transforms there and back, about 270 MiB"
     }
 

@@ -8,6 +8,7 @@ mod compile;
 pub(crate) mod faults;
 mod fft;
 mod objects;
+pub(crate) mod own;
 mod python;
 mod redis;
 pub(crate) mod sor;
@@ -43,10 +44,10 @@ pub(crate) const WORKLOADS: [&dyn Workload; 13] = [
 /// A program and its input.
 pub(crate) trait Workload: Sync {
     /// What the user calls it.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// What it does and about how much memory it takes, in one line.
-    fn about(&self) -> &'static str;
+    fn about(&self) -> &str;
 
     /// What has to be installed before it can run here, if anything.
     fn missing(&self) -> Option<String>;
@@ -155,13 +156,13 @@ fn program(argv: impl IntoIterator<Item = OsString>) -> Program {
         ("PYTHONHASHSEED", "0".into()),
         ("PYTHONDONTWRITEBYTECODE", "1".into()),
     ];
-    Program { argv: argv.into_iter().collect(), environment }
+    Program { argv: argv.into_iter().collect(), environment, directory: None }
 }
 
 /// The full path of a command on the user's search path.
-fn find_command(name: &str) -> Option<PathBuf> {
+fn find_command(name: impl AsRef<Path>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())
+    std::env::split_paths(&path).map(|directory| directory.join(&name)).find(|path| path.is_file())
 }
 
 fn missing_command(name: &str, package: &str) -> Option<String> {

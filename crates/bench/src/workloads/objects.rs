@@ -17,11 +17,11 @@ pub(super) const SCRIPT: &str = include_str!("objects.py");
 pub(super) struct Objects;
 
 impl Workload for Objects {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "objects"
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         "CPython building and querying a table of 280,000 records, about 190 MiB"
     }
 

@@ -31,11 +31,11 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub(super) struct Redis;
 
 impl Workload for Redis {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "redis"
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         "redis-server filled with 400,000 values and read back twice, about 230 MiB"
     }
 

@@ -24,11 +24,11 @@ const POINTS_PER_SOURCE: u64 = 32_768;
 pub(super) struct Sor;
 
 impl Workload for Sor {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "sor"
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         "successive over-relaxation, 10 sweeps over a 5120 x 5120 grid, 200 MiB"
     }
 

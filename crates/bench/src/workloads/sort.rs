@@ -17,11 +17,11 @@ const LINES: u64 = 2_650_000;
 pub(super) struct Sort;
 
 impl Workload for Sort {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "sort"
     }
 
-    fn about(&self) -> &'static str {
+    fn about(&self) -> &str {
         "GNU sort of 2.65 million shuffled lines in memory, about 260 MiB"
     }
 
