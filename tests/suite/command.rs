@@ -436,6 +436,55 @@ fn who_serves_the_calls_of_a_program_is_told() {
     assert!(message.contains("proot"), "{message}");
 }
 
+/// What the filters of containers refuse: zpager where it is what cannot be done without, else no more than that it
+/// does not wait with managing, which takes kcmp(2).
+#[test]
+fn a_filter_of_a_container_is_told_and_done_with() {
+    const KCMP: &str = "312";
+    const USERFAULTFD: &str = "323";
+    const IO_URING_SETUP: &str = "425";
+    const PROCESS_MADVISE: &str = "440";
+    let run = |refused: &[&str], arguments: &[&str]| {
+        let mut command = Command::new(victims::build("forbids", &[]));
+        command.args([IO_URING_SETUP, PROCESS_MADVISE]).args(refused).arg("--");
+        command.arg(places::zpager()).args(["run", "--memory", "64M", "--"]).args(arguments);
+        let output = command.stdin(Stdio::null()).output().expect("the program runs");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        let lines: Vec<_> = message.lines().map(str::to_owned).collect();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), lines)
+    };
+    let text = |path: PathBuf| path.to_str().expect("text").to_owned();
+    let dynamic = text(victims::build("field", &[]));
+    let whole = text(victims::build("field", &["-static"]));
+    let field = |program: &str| [program, "1", "100", "words", "1"].map(str::to_owned);
+    let free = Command::new(&dynamic).args(&field(&dynamic)[1..]).output().expect("it runs");
+    let free = String::from_utf8_lossy(&free.stdout).into_owned();
+
+    let (status, _, lines) = run(&[USERFAULTFD], &["/bin/true"]);
+    assert_eq!((status, lines.len()), (Some(125), 1), "{lines:?}");
+    assert!(lines[0].contains("seccomp profile that allows userfaultfd"), "{lines:?}");
+
+    // Each of the many programs is looked at before its loader has brought the agent.
+    let script =
+        "for i in 1 2 3 4 5 6 7 8; do sh -c 'sh -c true; exit 0'; done; exec \"$0\" \"$@\"";
+    let field_of = |program| {
+        [["sh", "-c", script].map(str::to_owned).to_vec(), field(program).to_vec()].concat()
+    };
+    for (refused, program) in [(&[KCMP][..], &dynamic), (&[], &dynamic), (&[], &whole)] {
+        let arguments = field_of(program);
+        let (status, output, lines) =
+            run(refused, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!((status, &output), (Some(0), &free), "{lines:?}");
+        assert_eq!(lines.len(), 1 + refused.len(), "{lines:?}");
+        assert_eq!(lines[0].contains("allow ptrace and kcmp"), !refused.is_empty(), "{lines:?}");
+        assert!(lines.iter().all(|line| !line.contains(" 0 pages out")), "{lines:?}");
+    }
+
+    let (status, _, lines) = run(&[KCMP], &[&whole]);
+    assert_eq!((status, lines.len()), (Some(125), 1), "{lines:?}");
+    assert!(lines[0].contains("kcmp") && lines[0].contains("dynamically"), "{lines:?}");
+}
+
 /// A program that passes an empty environment on starts a managed one, and one that names another
 /// run's control block is left alone.
 #[test]

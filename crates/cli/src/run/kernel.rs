@@ -70,7 +70,8 @@ fn userfaultfd_advice(error: Errno) -> String {
                 .into()
         }
         Errno::PERM | Errno::ACCESS => "userfaultfd is forbidden here: start the container with a \
-                                        seccomp profile that allows userfaultfd"
+                                        seccomp profile that allows userfaultfd, or with none \
+                                        (--security-opt seccomp=unconfined)"
             .into(),
         Errno::INVAL => "userfaultfd cannot work for ordinary users here: it takes Linux 5.11 or \
                          newer"

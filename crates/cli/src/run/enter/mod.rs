@@ -88,6 +88,8 @@ pub(crate) enum Outcome {
     HasRing,
     /// It has a virtual machine, or a thread of the kernel's ([`machines`]).
     HasMachine,
+    /// No process can be entered here ([`is_permitted`]): it is managed if a loader brings the agent.
+    NotPermitted,
     /// It cannot be managed, for this error number; it goes on without zpager.
     Impossible(i32),
     /// The agent failed inside it and left it in no state to go on.
@@ -223,7 +225,7 @@ impl Entrance {
         if confinement.filters > self.own.filters {
             return Err(Outcome::Sandboxed);
         } else if !is_permitted() {
-            return Err(Outcome::Impossible(libc::EPERM));
+            return Err(Outcome::NotPermitted);
         }
         let maps = maps_of(pid).map_err(outcome_of)?;
         if let Some(outcome) = used_by_kernel(pid, &maps) {

@@ -227,23 +227,27 @@ impl Entries {
             outcome,
             Outcome::Entered { .. } | Outcome::Managed | Outcome::Broken | Outcome::Gone
         );
+        let note = |kind, error: i32| {
+            control.events.note(kind, pid, u64::from(error.unsigned_abs()), 0);
+        };
         match outcome {
             Outcome::Later => return false,
             Outcome::Asleep => {
                 self.candidates.entry(pid).and_modify(|found| found.put_off(Instant::now()));
                 return false;
             }
-            Outcome::NoAgent if self.may_be_on_its_way(pid) => return false,
+            Outcome::NoAgent | Outcome::NotPermitted if self.may_be_on_its_way(pid) => {
+                return false;
+            }
             // What has ended can be nothing.
             _ if is_impossible && is_gone(pid) => {}
-            Outcome::NoAgent => control.events.note(EventKind::NotManaged, pid, 0, 0),
-            Outcome::Sandboxed => control.events.note(EventKind::Sandboxed, pid, 0, 0),
-            Outcome::HasRing => control.events.note(EventKind::HasRing, pid, 0, 0),
-            Outcome::HasMachine => control.events.note(EventKind::HasMachine, pid, 0, 0),
-            Outcome::Impossible(error) => {
-                control.events.note(EventKind::NotManaged, pid, u64::from(error.unsigned_abs()), 0);
-            }
-            Outcome::Broken => control.events.note(EventKind::AgentFailed, pid, 0, 0),
+            Outcome::NoAgent => note(EventKind::NotManaged, 0),
+            Outcome::Sandboxed => note(EventKind::Sandboxed, 0),
+            Outcome::HasRing => note(EventKind::HasRing, 0),
+            Outcome::HasMachine => note(EventKind::HasMachine, 0),
+            Outcome::NotPermitted => note(EventKind::NotManaged, libc::EPERM),
+            Outcome::Impossible(error) => note(EventKind::NotManaged, error),
+            Outcome::Broken => note(EventKind::AgentFailed, 0),
             Outcome::Entered { children } => {
                 for child in children {
                     self.add(child, true);
