@@ -10,7 +10,9 @@
 //! a margin m of resident memory more it would be missed once in R + m + d: a fault
 //! served from the pool speaks for more resident memory with m / (R + m + d). A page
 //! that is wanted so late that a pool smaller by the margin would have spilled it, or
-//! a larger one would have kept it, speaks for the pool with all of a fault. A page that
+//! a larger one would have kept it, speaks for the pool with all of a fault. How late that
+//! is the pool's order tells: where pages are wanted at random few grow old, and the oldest
+//! sixteenth of them has much more than a sixteenth of the age of the oldest. A page that
 //! does not shrink takes as much of the pool as of resident memory: wanted from the store,
 //! it speaks for resident memory, with what that fault cost. Each kind is weighed with what
 //! it was measured to cost, and the border moves a step to the better side.
@@ -247,12 +249,14 @@ impl Split {
         !self.is_set && sampler.departures() >= self.moves_at
     }
 
-    /// Moves the border as the evidence says. `oldest` are pages that have been in the pool for longest.
+    /// Moves the border as the evidence says. `oldest` are pages that have been in the pool for longest, and `next`
+    /// those that would have been, were it smaller by [`Shares::margin_bytes`].
     pub fn move_border(
         &mut self,
         shares: &Shares,
         sampler: &Sampler<'_>,
         mut oldest: impl Iterator<Item = u64>,
+        mut next: impl Iterator<Item = u64>,
     ) {
         let Evidence { pool_needs, pool_wants, .. } = self.evidence;
         let (store_fault_ticks, resident_worth) = (self.store_fault_ticks(), self.resident_worth());
@@ -274,9 +278,10 @@ impl Split {
         self.resident_pages = (shares.resident_bytes / PAGE_BYTES) as u64;
         let margin_bytes = shares.margin_bytes();
         self.resident_margin = (margin_bytes / PAGE_BYTES) as u64;
-        let age = self.pool_age.unwrap_or(0) as u128;
-        let margin = age * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
-        self.pool_margin = margin.min(age) as u64;
+        let age = self.pool_age.unwrap_or(0);
+        let even = u128::from(age) * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
+        let next_age = next.find_map(|page| sampler.distance(page));
+        self.pool_margin = age.saturating_sub(next_age.unwrap_or(age.saturating_sub(even as u64)));
         let term = self.resident_pages / TERM_PART;
         self.moves_at = sampler.departures() + term.max(TERM_MIN);
     }
@@ -306,7 +311,7 @@ impl Split {
 
 impl Shares {
     /// A "somewhat" larger or smaller share.
-    fn margin_bytes(&self) -> usize {
+    pub fn margin_bytes(&self) -> usize {
         let sum = self.resident_bytes + self.pool_bytes;
         (self.pool_bytes / MARGIN_POOL_PART).clamp(sum / MARGIN_MIN_PART, sum / MARGIN_PART)
     }
@@ -329,6 +334,7 @@ mod tests {
     extern crate std;
     use super::*;
     use crate::sample::{SLOTS, Sample};
+    use core::iter::empty;
     use std::vec;
 
     const MIB: usize = 1 << 20;
@@ -351,6 +357,25 @@ mod tests {
         let shares =
             Shares { resident_bytes: 8 * MIB, raw_bytes: MIB, pool_bytes: MIB, has_store: true };
         assert_eq!(Split::default().next_step(&shares), Step::Spill);
+    }
+
+    /// What a smaller pool would have spilled its order tells, not its age alone.
+    #[test]
+    fn a_margin_is_as_old_as_the_pages_in_it() {
+        let (resident_bytes, pool_bytes) = (4 * MIB, 4 * MIB);
+        let shares = Shares { resident_bytes, pool_bytes, has_store: true, ..Shares::default() };
+        let mut slots = vec![Sample::default(); SLOTS];
+        let mut sampler = Sampler::new(&mut slots, 1000);
+        (0..2000).for_each(|page| sampler.leaves(page));
+        let needs = |next| {
+            let mut split = Split::default();
+            split.move_border(&shares, &sampler, 0..2000, next);
+            (800..1000).for_each(|page| split.pool_fault(sampler.distance(page), 100));
+            split.evidence.pool_needs
+        };
+        assert_eq!(needs(0..0), 0);
+        assert_eq!(needs(250..2000), 0);
+        assert_eq!(needs(1000..2000), 200 * FAULT);
     }
 
     #[test]
@@ -384,7 +409,7 @@ mod tests {
         (0..2000).for_each(|page| sampler.leaves(page));
         split.spilled(64, 640);
         split.store_fault(None, false, read_ticks);
-        split.move_border(&shares, &sampler, 0..2000);
+        split.move_border(&shares, &sampler, 0..2000, empty());
         let before = split.part;
         for page in 0..2000 {
             let distance = sampler.distance(page);
@@ -394,7 +419,7 @@ mod tests {
                 Some(From::Store { is_raw }) => split.store_fault(distance, is_raw, read_ticks),
             }
         }
-        split.move_border(&shares, &sampler, 0..2000);
+        split.move_border(&shares, &sampler, 0..2000, empty());
         split.part.cast_signed() - before.cast_signed()
     }
 
@@ -467,7 +492,7 @@ mod tests {
             let before = split.part;
             for _ in 0..terms {
                 (1500..2000).for_each(|page| split.pool_fault(sampler.distance(page), 100));
-                split.move_border(&shares, &sampler, 0..2000);
+                split.move_border(&shares, &sampler, 0..2000, empty());
             }
             split.part.cast_signed() - before.cast_signed()
         };

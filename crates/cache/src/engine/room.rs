@@ -59,8 +59,11 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
 
     fn move_border(&mut self, shares: &Shares) {
         let Size::Split(split) = &mut self.size else { return };
+        let (pages, margin_bytes) = (self.cache.ordered_pages() as u128, shares.margin_bytes());
+        let margin_pages = pages * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
         let oldest = self.cache.oldest().take(OLDEST_MAX);
-        split.move_border(shares, &self.sampler, oldest);
+        let next = self.cache.oldest_but(margin_pages as usize).take(OLDEST_MAX);
+        split.move_border(shares, &self.sampler, oldest, next);
     }
 
     /// Decides which codecs make bytes of pages from now on. Of the second one that stays as it is while

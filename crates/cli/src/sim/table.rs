@@ -15,7 +15,7 @@ pub(super) fn render(summary: &str, configuration: &Configuration, rows: &[Row])
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "\n{:<9}{:>11}{:>10}{:>12}{:>10}{:>10}{:>8}{:>8}{:>10}{:>11}",
+        "\n{:<9} {:>10} {:>9} {:>11} {:>9} {:>9} {:>7} {:>7} {:>9} {:>10}",
         "design",
         "memory",
         "resident",
@@ -74,7 +74,7 @@ fn line(text: &mut String, row: &Row, rows: &[Row]) {
     });
     let _ = writeln!(
         text,
-        "{:<9}{:>11}{:>8.2} %{:>12}{:>10}{:>10}{:>8}{:>8}{:>8.3} s{:>11}",
+        "{:<9} {:>10} {:>7.2} % {:>11} {:>9} {:>9} {:>7} {:>7} {:>9} {:>10}",
         row.design,
         size::display(row.memory_bytes),
         percent(row.resident_hits),
@@ -83,7 +83,14 @@ fn line(text: &mut String, row: &Row, rows: &[Row]) {
         row.swapped_out_pages,
         row.store_reads,
         row.store_writes,
-        row.modelled_seconds,
+        time(row.modelled_seconds),
         of_none
     );
+}
+
+/// Seconds for a column, in ms as long as there is room.
+fn time(seconds: f64) -> String {
+    const WHOLE_FROM_SECONDS: f64 = 1000.0;
+    let digits = if seconds < WHOLE_FROM_SECONDS { 3 } else { 0 };
+    format!("{seconds:.digits$} s")
 }
