@@ -30,7 +30,7 @@ dropped.
 
 {kernels}
 The share of the memory is the same for zswap's pool and for zpager, and for all programs: hp's best.
-Each takes it as it fills; zpager's server takes 6 MiB for itself besides, out of the same memory. The
+Each takes it as it fills; zpager's server takes 5 MiB for itself besides, out of the same memory. The
 kernel leaves programs half of that memory, so that what a rival takes is twice as large a share of theirs.
 Nothing else is set: each reads ahead as it does by default, and has lz4 for a codec, which is also what
 zpager chooses on this processor.
@@ -92,8 +92,8 @@ should five times. Why is not known: it is not what pages are kept in. On the ho
 compiler put out the same 370 times without a limit, of these 250 with its collector set as in the guest, and 24
 times within `zpager run --memory 9M` and `12M`, of 40.
 
-zpager's rows under Linux 6.12 are of a later day than the others, as are the disk's of `sort x6` and `compile`.
-Its server takes 2 MiB less of the guest's memory now than it did in any of them: [performance.md](performance.md#the-device) has some rows.
+All rows are of one day, on which two guests were at work at a time, one of each kernel, and other work of the host's
+went on beside at the lowest priority.
 
 `waited` are those of the seconds in which the guest's processor was ready and waited for one of the
 host's, or in which other machines had the host's. Where it waits for the disk anyway they cost little;
