@@ -24,9 +24,6 @@ const MAX_FAILURES: u32 = 2;
 /// How many times as long a run may take on a slow disk.
 const SLOW_DISK_PATIENCE: f64 = 10.0;
 
-/// Longer than any workload takes without a limit.
-const FREE_TIME_OUT: Duration = Duration::from_secs(3600);
-
 /// Compares, prints the table and writes the JSON file.
 ///
 /// # Errors
@@ -162,18 +159,14 @@ fn measure_free(
     workload: &dyn Workload,
     job: &Job,
 ) -> Result<Free> {
-    let terms = Terms { total_bytes: 0, given_bytes: 0, need_bytes: 0, is_search: true };
-    let rival = RivalName::None.rival();
-    // The first run brings the program's own files into the page cache.
-    let first = session.run(job, rival, terms, FREE_TIME_OUT)?.map_err(anyhow::Error::msg)?;
-    let run = session.run(job, rival, terms, FREE_TIME_OUT)?.map_err(anyhow::Error::msg)?;
+    let (run, digest) = session.run_free(job)?;
     run.output()
         .map_err(anyhow::Error::msg)
         .with_context(|| format!("{} does not even run without a limit", workload.name()))?;
     let slowness = if options.disk_iops.is_some() { SLOW_DISK_PATIENCE } else { 1.0 };
     let patience = Duration::from_secs_f64(slowness * (30.0 + 30.0 * run.finished.seconds));
     Ok(Free {
-        digest: run.right_digest(&first),
+        digest,
         peak_bytes: run.account.peak_bytes,
         time_out: options.time_out.map_or(patience, Duration::from_secs),
     })

@@ -79,12 +79,10 @@ fn measure(
         return Ok(Row { note: missing, ..row });
     }
     let job = session.prepare(workload)?;
-    let terms = Terms { total_bytes: 0, given_bytes: 0, need_bytes: 0, is_search: true };
-    let first = once(session, &job, RivalName::None, terms)?;
-    let free = once(session, &job, RivalName::None, terms)?;
-    free.output().map_err(anyhow::Error::msg).context(workload.name().to_owned())?;
-    let digest = free.right_digest(&first);
-    let terms = Terms { given_bytes: free.account.peak_bytes * 2, ..terms };
+    let (free, digest) = session.run_free(&job)?;
+    free.output().map_err(anyhow::Error::msg).with_context(|| workload.name().to_owned())?;
+    let given_bytes = free.account.peak_bytes * 2;
+    let terms = Terms { total_bytes: 0, given_bytes, need_bytes: 0, is_search: true };
     let mut pairs = Pairs::default();
     for pair in 0..options.pairs {
         let _ = write!(stderr(), "\r{}: pair {} of {} ", workload.name(), pair + 1, options.pairs);

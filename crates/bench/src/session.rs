@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use nix::unistd::{AccessFlags, access};
 
 use crate::changes::guardian::Guardian;
@@ -15,9 +15,12 @@ use crate::interrupt;
 use crate::machine::Machine;
 use crate::options::CommonOptions;
 use crate::process::{self, Ending, Finished, Place};
-use crate::rivals::{Account, Rival, Surroundings, Terms, swap_size_bytes};
+use crate::rivals::{Account, Rival, RivalName, Surroundings, Terms, swap_size_bytes};
 use crate::tell;
 use crate::workloads::{Job, Output, Preparation, Workload, warm};
+
+/// Longer than any workload takes without a limit.
+const FREE_TIME_OUT: Duration = Duration::from_secs(3600);
 
 /// A session; its end takes back all it changed.
 pub(crate) struct Session {
@@ -57,13 +60,6 @@ impl Run {
             (Ending::Done, Err(error)) => Err(format!("{error:#}")),
             (ending, _) => Err(ending.to_string()),
         }
-    }
-
-    /// The digest that the output of every other run is to have, of two runs without a limit that ended well:
-    /// theirs, if they put out the same.
-    pub(crate) fn right_digest(&self, other: &Run) -> Option<u128> {
-        let [this, other] = [self, other].map(|run| run.output().ok().map(|output| output.digest));
-        this.filter(|_| this == other)
     }
 }
 
@@ -209,6 +205,24 @@ impl Session {
         let run = self.run_changed(job, rival, terms, time_out);
         self.changes.take_back_to(mark)?;
         run
+    }
+
+    /// Runs `job` twice without a limit: the first run brings the program's own files into the page cache.
+    /// Gives the second one, and the digest that the output of every other is to have: of these two, if both put
+    /// out the same.
+    ///
+    /// # Errors
+    /// When the bench itself fails or is interrupted, or the program cannot be run here.
+    pub(crate) fn run_free(&mut self, job: &Job) -> Result<(Run, Option<u128>)> {
+        let terms = Terms { total_bytes: 0, given_bytes: 0, need_bytes: 0, is_search: true };
+        let mut once = || {
+            let run = self.run(job, RivalName::None.rival(), terms, FREE_TIME_OUT)?;
+            run.map_err(Error::msg)
+        };
+        let (first, second) = (once()?, once()?);
+        let [before, digest] =
+            [&first, &second].map(|run| run.output().ok().map(|output| output.digest));
+        Ok((second, digest.filter(|_| before == digest)))
     }
 
     fn run_changed(

@@ -249,14 +249,15 @@ impl Split {
         !self.is_set && sampler.departures() >= self.moves_at
     }
 
-    /// Moves the border as the evidence says. `oldest` are pages that have been in the pool for longest, and `next`
-    /// those that would have been, were it smaller by [`Shares::margin_bytes`].
+    /// Moves the border as the evidence says. `oldest` are pages that have been in the pool for longest, and
+    /// `next_age` how many have left since one did that would be among these, were the pool smaller by
+    /// [`Shares::margin_bytes`].
     pub fn move_border(
         &mut self,
         shares: &Shares,
         sampler: &Sampler<'_>,
         mut oldest: impl Iterator<Item = u64>,
-        mut next: impl Iterator<Item = u64>,
+        next_age: Option<u64>,
     ) {
         let Evidence { pool_needs, pool_wants, .. } = self.evidence;
         let (store_fault_ticks, resident_worth) = (self.store_fault_ticks(), self.resident_worth());
@@ -280,8 +281,8 @@ impl Split {
         self.resident_margin = (margin_bytes / PAGE_BYTES) as u64;
         let age = self.pool_age.unwrap_or(0);
         let even = u128::from(age) * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
-        let next_age = next.find_map(|page| sampler.distance(page));
-        self.pool_margin = age.saturating_sub(next_age.unwrap_or(age.saturating_sub(even as u64)));
+        let even = even.min(u128::from(age)) as u64;
+        self.pool_margin = next_age.map_or(even, |next_age| age.saturating_sub(next_age));
         let term = self.resident_pages / TERM_PART;
         self.moves_at = sampler.departures() + term.max(TERM_MIN);
     }
@@ -334,7 +335,6 @@ mod tests {
     extern crate std;
     use super::*;
     use crate::sample::{SLOTS, Sample};
-    use core::iter::empty;
     use std::vec;
 
     const MIB: usize = 1 << 20;
@@ -367,15 +367,15 @@ mod tests {
         let mut slots = vec![Sample::default(); SLOTS];
         let mut sampler = Sampler::new(&mut slots, 1000);
         (0..2000).for_each(|page| sampler.leaves(page));
-        let needs = |next| {
+        let needs = |next_age| {
             let mut split = Split::default();
-            split.move_border(&shares, &sampler, 0..2000, next);
+            split.move_border(&shares, &sampler, 0..2000, next_age);
             (800..1000).for_each(|page| split.pool_fault(sampler.distance(page), 100));
             split.evidence.pool_needs
         };
-        assert_eq!(needs(0..0), 0);
-        assert_eq!(needs(250..2000), 0);
-        assert_eq!(needs(1000..2000), 200 * FAULT);
+        assert_eq!(needs(None), 0);
+        assert_eq!(needs(Some(1750)), 0);
+        assert_eq!(needs(Some(1000)), 200 * FAULT);
     }
 
     #[test]
@@ -409,7 +409,7 @@ mod tests {
         (0..2000).for_each(|page| sampler.leaves(page));
         split.spilled(64, 640);
         split.store_fault(None, false, read_ticks);
-        split.move_border(&shares, &sampler, 0..2000, empty());
+        split.move_border(&shares, &sampler, 0..2000, None);
         let before = split.part;
         for page in 0..2000 {
             let distance = sampler.distance(page);
@@ -419,7 +419,7 @@ mod tests {
                 Some(From::Store { is_raw }) => split.store_fault(distance, is_raw, read_ticks),
             }
         }
-        split.move_border(&shares, &sampler, 0..2000, empty());
+        split.move_border(&shares, &sampler, 0..2000, None);
         split.part.cast_signed() - before.cast_signed()
     }
 
@@ -492,7 +492,7 @@ mod tests {
             let before = split.part;
             for _ in 0..terms {
                 (1500..2000).for_each(|page| split.pool_fault(sampler.distance(page), 100));
-                split.move_border(&shares, &sampler, 0..2000, empty());
+                split.move_border(&shares, &sampler, 0..2000, None);
             }
             split.part.cast_signed() - before.cast_signed()
         };

@@ -62,8 +62,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         let (pages, margin_bytes) = (self.cache.ordered_pages() as u128, shares.margin_bytes());
         let margin_pages = pages * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
         let oldest = self.cache.oldest().take(OLDEST_MAX);
-        let next = self.cache.oldest_but(margin_pages as usize).take(OLDEST_MAX);
-        split.move_border(shares, &self.sampler, oldest, next);
+        let next_age = age_but(&self.cache, &self.sampler, margin_pages as usize);
+        split.move_border(shares, &self.sampler, oldest, next_age);
     }
 
     /// Decides which codecs make bytes of pages from now on. Of the second one that stays as it is while
@@ -260,6 +260,15 @@ fn set_surplus<M: SpaceSource + Copy, B: Blocks, C: Coder>(
     sampler: &Sampler<'_>,
 ) {
     let surplus = density.surplus_pages(cache.ordered_pages());
-    let mut oldest = cache.oldest_but(surplus).take(OLDEST_MAX);
-    density.set_surplus(surplus, oldest.find_map(|page| sampler.distance(page)));
+    density.set_surplus(surplus, age_but(cache, sampler, surplus));
+}
+
+/// How many pages have left since the oldest of the pool did, without so many of the oldest; as far as the
+/// sample has it.
+fn age_but<M: SpaceSource + Copy, B: Blocks, C: Coder>(
+    cache: &Cache<M, B, C>,
+    sampler: &Sampler<'_>,
+    pages: usize,
+) -> Option<u64> {
+    cache.oldest_but(pages).take(OLDEST_MAX).find_map(|page| sampler.distance(page))
 }
