@@ -93,8 +93,9 @@ compiler put out the same 370 times without a limit, of these 250 with its colle
 times within `zpager run --memory 9M` and `12M`, of 40.
 
 All rows are of one day, on which two guests were at work at a time, one of each kernel, and other work of the host's
-went on beside at the lowest priority. `compile 73` and `database` (all but the latter's disk and zram under Linux 6.1) and,
-under that, zpager's `simulator` and `dither` were measured once more without, as it had kept a third of such rows waiting.
+went on beside. It had kept a third of some rows waiting: so `compile 73` and `database`, and under Linux 6.1 zpager's
+`sort`, `simulator` and `dither`, are of the end of that day, without it. Of zswap's `sort` and `database` under Linux 6.1
+there is no figure: there was no time for the first, and the second was stopped after two and a half minutes.
 
 `waited` are those of the seconds in which the guest's processor was ready and waited for one of the
 host's, or in which other machines had the host's. Where it waits for the disk anyway they cost little;
