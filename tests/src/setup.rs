@@ -37,6 +37,8 @@ pub enum Lift {
     Move,
     /// Write-protect, copy and drop: the way of kernels before 6.8.
     Copy,
+    /// By guard pages, as where userfaultfd is forbidden.
+    Guards,
     /// By stretches with gaps, as in processes of several threads that run at the same time.
     Stretches,
 }
@@ -166,6 +168,7 @@ impl Setup {
         match self.lift {
             Lift::Move => {}
             Lift::Copy => pairs.push(("ZPAGER_LIFT", "copy")),
+            Lift::Guards => pairs.push(("ZPAGER_WATCH", "guards")),
             Lift::Stretches => pairs.push(("ZPAGER_LIFT", "stretches")),
         }
         pairs

@@ -436,10 +436,11 @@ fn who_serves_the_calls_of_a_program_is_told() {
     assert!(message.contains("proot"), "{message}");
 }
 
-/// What the filters of containers refuse: zpager where it is what cannot be done without, else no more than that it
-/// does not wait with managing, which takes kcmp(2).
+/// What the filters of containers refuse: zpager where it is what cannot be done without, else no more than that faults
+/// take longer, without userfaultfd(2), and that it does not wait with managing, which takes kcmp(2).
 #[test]
 fn a_filter_of_a_container_is_told_and_done_with() {
+    const MADVISE: &str = "28";
     const KCMP: &str = "312";
     const USERFAULTFD: &str = "323";
     const IO_URING_SETUP: &str = "425";
@@ -460,7 +461,8 @@ fn a_filter_of_a_container_is_told_and_done_with() {
     let free = Command::new(&dynamic).args(&field(&dynamic)[1..]).output().expect("it runs");
     let free = String::from_utf8_lossy(&free.stdout).into_owned();
 
-    let (status, _, lines) = run(&[USERFAULTFD], &["/bin/true"]);
+    // Which has guard pages, too.
+    let (status, _, lines) = run(&[USERFAULTFD, MADVISE], &["/bin/true"]);
     assert_eq!((status, lines.len()), (Some(125), 1), "{lines:?}");
     assert!(lines[0].contains("seccomp profile that allows userfaultfd"), "{lines:?}");
 
@@ -470,13 +472,23 @@ fn a_filter_of_a_container_is_told_and_done_with() {
     let field_of = |program| {
         [["sh", "-c", script].map(str::to_owned).to_vec(), field(program).to_vec()].concat()
     };
-    for (refused, program) in [(&[KCMP][..], &dynamic), (&[], &dynamic), (&[], &whole)] {
+    let runs = [
+        (&[KCMP][..], &dynamic),
+        (&[], &dynamic),
+        (&[], &whole),
+        (&[USERFAULTFD, KCMP], &dynamic),
+        (&[USERFAULTFD], &dynamic),
+        (&[USERFAULTFD], &whole),
+    ];
+    for (refused, program) in runs {
         let arguments = field_of(program);
         let (status, output, lines) =
             run(refused, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!((status, &output), (Some(0), &free), "{lines:?}");
         assert_eq!(lines.len(), 1 + refused.len(), "{lines:?}");
-        assert_eq!(lines[0].contains("allow ptrace and kcmp"), !refused.is_empty(), "{lines:?}");
+        let text = lines.join(" ");
+        assert_eq!(text.contains("allow ptrace and kcmp"), refused.contains(&KCMP), "{text}");
+        assert_eq!(text.contains("guard pages"), refused.contains(&USERFAULTFD), "{text}");
         assert!(lines.iter().all(|line| !line.contains(" 0 pages out")), "{lines:?}");
     }
 

@@ -1,8 +1,8 @@
 //! Every hazard of the design, each a victim in C that checks itself, managed in every way.
 //!
 //! A victim is run managed from its first instruction, entered when the budget
-//! comes near, and with pages lifted as on kernels without `UFFDIO_MOVE` and by
-//! stretches; they differ in codec and store too. Outputs must equal the free run's.
+//! comes near, and with pages lifted as on kernels without `UFFDIO_MOVE`, by
+//! stretches and by guard pages; they differ in codec and store too. Outputs must equal the free run's.
 
 use std::fs::File;
 
@@ -53,6 +53,12 @@ macro_rules! hazards {
             fn lifted_by_copy() {
                 let setup = Setup::of_mib($mib).start(Start::FirstInstruction).lift(Lift::Copy);
                 check(job(), setup.store(third_store!($($store)?)));
+            }
+
+            #[test]
+            fn lifted_by_guards() {
+                let setup = Setup::of_mib($mib).start(Start::FirstInstruction);
+                check(job(), setup.lift(Lift::Guards));
             }
 
             #[test]

@@ -4,7 +4,7 @@
 
 use core::arch::naked_asm;
 
-use zpager_sys::signal::{Mask, OURS, SIGSYS};
+use zpager_sys::signal::{OURS_NOW, SIGSYS};
 
 use zpager_wire::ENDED;
 
@@ -75,8 +75,6 @@ pub(crate) const EXECUTION_BYTES: usize = 64;
 pub(crate) const EXECUTION_MADE: usize = 2;
 pub(crate) const EXECUTION_KEPT: usize = 5;
 
-static OURS_MASK: Mask = OURS;
-
 /// Makes an `execve`, for which the registers are set, and where that fails goes on at the trap with its result.
 /// What the next program inherits is in force meanwhile: our signals may be blocked and ignored, and before the
 /// trap is dispatched SIGSYS has our handler again and none of them is blocked.
@@ -96,7 +94,7 @@ pub(crate) unsafe extern "C" fn execution() {
         "xor edx, edx",
         "mov r10d, 8",
         "syscall",
-        // rt_sigprocmask(SIG_UNBLOCK, OURS, NULL, 8)
+        // rt_sigprocmask(SIG_UNBLOCK, OURS_NOW, NULL, 8)
         "mov eax, 14",
         "mov edi, 1",
         "lea rsi, [rip + {ours}]",
@@ -106,7 +104,7 @@ pub(crate) unsafe extern "C" fn execution() {
         ".fill {bytes} - (. - 2b), 1, 0xcc",
         sigsys = const SIGSYS,
         action = sym SIGSYS_ACTION,
-        ours = sym OURS_MASK,
+        ours = sym OURS_NOW,
         trap = sym TRAP,
         bytes = const EXECUTION_BYTES,
     )

@@ -22,12 +22,12 @@
 
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::processor::ticks;
-use zpager_sys::userfaultfd::Userfaultfd;
 
 use crate::account::count;
 use crate::fault::fail;
 use crate::process::Process;
 use crate::regions::Pages;
+use crate::watch::Watch;
 
 /// What of pages that come in stays in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +60,8 @@ impl Process {
             let (alike, is_kept) = self.kept_alike(first, pages - done);
             done += alike;
             let (start, bytes) = (first as usize * PAGE_BYTES, alike * PAGE_BYTES);
-            if is_kept && self.uffd.write_protect(start, bytes, true).is_err() {
-                let _ = self.uffd.write_protect(start, bytes, false);
+            if is_kept && self.watch.write_protect(start, bytes, true).is_err() {
+                let _ = self.watch.write_protect(start, bytes, false);
                 (first..).take(alike).for_each(|page| self.engine.cache.forget(page));
             }
         }
@@ -72,7 +72,7 @@ impl Process {
         let began = ticks();
         count(&self.control.counters.clean_faults, 1);
         let start = page as usize * PAGE_BYTES;
-        if let Err(error) = self.uffd.write_protect(start, PAGE_BYTES, false) {
+        if let Err(error) = self.watch.write_protect(start, PAGE_BYTES, false) {
             fail(error, start);
         }
         // Other threads may have written it by now, but nobody takes it for clean while the lock is held.
@@ -92,7 +92,7 @@ impl Process {
             let run = rest.take_while(|page| self.is_protected(*page)).count() as u64;
             from = first + run;
             (first..from).for_each(|page| self.engine.written(page, 0));
-            end_protection(self.uffd, &(first..from));
+            end_protection(self.watch, &(first..from));
         }
     }
 
@@ -107,15 +107,15 @@ impl Process {
 }
 
 /// Lets pages be written that are not clean.
-pub(crate) fn end_protection(uffd: Userfaultfd, pages: &Pages) {
+pub(crate) fn end_protection(watch: Watch, pages: &Pages) {
     let bytes = (pages.end - pages.start) as usize * PAGE_BYTES;
-    if uffd.write_protect(pages.start as usize * PAGE_BYTES, bytes, false).is_ok() {
+    if watch.write_protect(pages.start as usize * PAGE_BYTES, bytes, false).is_ok() {
         return;
     }
     // Not over the border of two mappings on kernels before 6.3.
     for page in pages.clone() {
         let start = page as usize * PAGE_BYTES;
-        if let Err(error) = uffd.write_protect(start, PAGE_BYTES, false) {
+        if let Err(error) = watch.write_protect(start, PAGE_BYTES, false) {
             fail(error, start);
         }
     }

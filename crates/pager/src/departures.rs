@@ -37,13 +37,13 @@ use zpager_policy::Step;
 use zpager_sys::lock::{Guard, Lock};
 use zpager_sys::mapping::Mapping;
 use zpager_sys::processor::ticks;
-use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES};
 
 use crate::flights::{self, SCRATCH_BYTES};
 use crate::process::{Process, lock_or_die};
 use crate::stretches::{Taken, take_stretch};
 use crate::swapout::{LIFT_PAGES, Whose};
+use crate::watch::Watch;
 
 /// A run of less memory has none, as the buffers are a part of it.
 const BUDGET_BYTES_MIN: u64 = 16 << 20;
@@ -108,7 +108,7 @@ pub(crate) struct Departure {
     batch: Guard<'static, Batch>,
     /// A bit for each page that is not to be compressed.
     clean: u64,
-    uffd: Userfaultfd,
+    watch: Watch,
     coding: Coding,
     buffers: &'static mut Buffers,
     coded_bytes_max: usize,
@@ -162,7 +162,7 @@ impl Departure {
     pub(crate) fn carry_out(mut self) {
         let began = ticks();
         let Batch { count, pages, taken, .. } = &mut *self.batch;
-        *taken = take_stretch(self.uffd, &pages[..*count], &mut self.buffers.contents[..*count]);
+        *taken = take_stretch(self.watch, &pages[..*count], &mut self.buffers.contents[..*count]);
         self.compress();
         self.batch.ticks = ticks().wrapping_sub(began);
     }
@@ -243,7 +243,7 @@ impl Process {
         Some(Departure {
             batch,
             clean: (0..count).map(is_clean).sum(),
-            uffd: self.uffd,
+            watch: self.watch,
             coding,
             // SAFETY: the batch is locked until they were compressed.
             buffers: unsafe { self.departures.buffers() },

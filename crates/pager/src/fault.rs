@@ -58,6 +58,9 @@ impl Process {
         is_write: bool,
     ) -> Begun {
         self.engine.cache.prefetch((address / PAGE_BYTES) as u64);
+        if self.is_guarded() {
+            return Begun::Fault(Fault::Served(self.serve(thread, address, is_write)));
+        }
         let is_beside_others = self.threads.faults_beside_others(thread.number());
         if !is_beside_others || self.recorder.is_some() || !self.keeps_buffers() {
             return Begun::Fault(Fault::Served(self.serve(thread, address, is_write)));
@@ -108,21 +111,25 @@ impl Process {
         }
         let entry = self.engine.cache.index.get(page);
         if entry.is_resident() {
-            if self.frame_of(page).is_some() {
+            let is_shared = self.frame_of(page).is_some();
+            if is_shared && (is_write || !self.is_guarded()) {
                 self.serve_write(&region, page);
                 self.publish();
                 return true;
+            }
+            if is_write && self.has_shut {
+                self.open_around(&region, page);
             }
             if is_write && entry.is_protected() {
                 self.serve_write_to_clean(page);
                 return true;
             }
             // Another thread was faster, or a page that is to be lifted by copying was written.
-            if self.lift == Lift::Copy && !entry.is_protected() {
-                let _ = self.uffd.write_protect((page as usize) * PAGE_BYTES, PAGE_BYTES, false);
+            if self.lift == Lift::Copy && !self.is_guarded() && !entry.is_protected() {
+                let _ = self.watch.write_protect((page as usize) * PAGE_BYTES, PAGE_BYTES, false);
             }
             if self.is_present(page) {
-                return true;
+                return !self.is_guarded() || self.may_be_tried_again(thread, page, is_write);
             }
             // The kernel dropped it behind our back: it reads as zeros.
             self.forget(page..page + 1);
@@ -135,6 +142,9 @@ impl Process {
         let keep = if is_write { Keep::Nothing } else { Keep::Copies };
         let brought = self.bring_in(first, most, keep);
         thread.ahead.fetched(first, brought);
+        if is_write && self.has_shut {
+            self.open_around(&region, page);
+        }
         self.trim_buffers();
         count(&self.control.counters.prefetched_pages, brought.saturating_sub(1));
         self.publish();
@@ -190,7 +200,7 @@ impl Process {
             }
         };
         let asked = ticks();
-        let may_keep = keep == Keep::Copies && !departures::is_under_way();
+        let may_keep = keep == Keep::Copies && !self.is_guarded() && !departures::is_under_way();
         let came = match self.engine.swap_in(page, incoming, may_keep) {
             Ok(came) => came,
             Err(lost) => self.end_for(lost, page),
@@ -221,6 +231,9 @@ impl Process {
     /// Puts copies of the pages from `source` on in at `page`, as many as there are `heats`, and
     /// notes them as resident and as hot. Those that are still in the store are write-protected.
     pub(crate) fn put(&mut self, page: u64, source: *const u8, heats: &[u8]) {
+        if self.is_guarded() {
+            return self.put_guarded(page, source, heats);
+        }
         let pages = heats.len();
         let mut done = 0;
         let mut tries = 0;
@@ -231,7 +244,7 @@ impl Process {
             let bytes = alike * PAGE_BYTES;
             // SAFETY: the source holds that many pages, which are what the program must find there.
             let outcome =
-                unsafe { self.uffd.copy(target, source.add(done * PAGE_BYTES), bytes, protect) };
+                unsafe { self.watch.copy(target, source.add(done * PAGE_BYTES), bytes, protect) };
             let step = match outcome {
                 Ok(copied) => copied / PAGE_BYTES,
                 // There already: memory that the kernel mapped before it was managed. What was away

@@ -32,7 +32,6 @@ use zpager_codec::{CodecId, Corrupt, Page, keeps_state, scratch_bytes};
 use zpager_sys::lock::{Guard, Lock};
 use zpager_sys::mapping::Mapping;
 use zpager_sys::processor::ticks;
-use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_wire::EventKind;
 
@@ -42,6 +41,7 @@ use crate::process::{Process, lock_or_die};
 use crate::regions::Pages;
 use crate::start;
 use crate::threads::Thread;
+use crate::watch::Watch;
 
 /// Most pages of a flight. With more the way out, for which there is the lock, takes longer than this.
 const PAGES_MAX: usize = 4;
@@ -101,7 +101,7 @@ pub(crate) struct Flights {
 pub(crate) struct Flight {
     slot: Guard<'static, Stranded>,
     buffers: &'static mut Buffers,
-    uffd: Userfaultfd,
+    watch: Watch,
     first: u64,
     pages: usize,
     seen: [Seen; PAGES_MAX],
@@ -166,7 +166,7 @@ impl Flight {
         }
         let (source, bytes) = (self.buffers.pages.as_ptr().cast(), self.pages * PAGE_BYTES);
         // SAFETY: the buffer holds what the program must find there.
-        let outcome = unsafe { self.uffd.copy(target, source, bytes, false) };
+        let outcome = unsafe { self.watch.copy(target, source, bytes, false) };
         let landed = outcome.unwrap_or(0) / PAGE_BYTES;
         FLIGHT_TICKS.store(ticks().wrapping_sub(self.began_ticks), Relaxed);
         if landed < self.pages {
@@ -258,7 +258,7 @@ impl Process {
         self.engine.served(&came, began, began_ticks.wrapping_add(FLIGHT_TICKS.load(Relaxed)));
         self.publish();
         begin();
-        Flight { slot, buffers, uffd: self.uffd, first, pages, seen, began_ticks }
+        Flight { slot, buffers, watch: self.watch, first, pages, seen, began_ticks }
     }
 
     fn is_takeable(&self, page: u64) -> bool {

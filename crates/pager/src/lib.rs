@@ -17,6 +17,7 @@ mod departures;
 mod early;
 mod fault;
 mod flights;
+mod guarded;
 mod hold;
 mod identity;
 mod large_calls;
@@ -40,6 +41,7 @@ mod stubs;
 mod swapout;
 mod threads;
 mod unmanage;
+mod watch;
 
 pub use assembly::enter;
 pub use large_calls::{Fills, LARGE_BYTES, before as before_large_call};

@@ -16,14 +16,21 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use zpager_sys::signal::{self, Context, Info, Mask, OURS, SI_TKILL, SIGBUS, SIGSYS, SIGURG, only};
+use zpager_sys::signal::{
+    self, Context, Info, Mask, SI_TKILL, SIGBUS, SIGSEGV, SIGSYS, SIGURG, is_ours, only, ours,
+};
 use zpager_wire::CALL_THREAD;
 
 use crate::process::Process;
 use crate::threads::Thread;
 
-/// In the order in which the kernel gives them out.
-pub(crate) const KINDS: [u32; 3] = [SIGBUS, SIGSYS, SIGURG];
+/// All that may be ours, in the order in which the kernel gives them out.
+const KINDS: [u32; 4] = [SIGBUS, SIGSEGV, SIGSYS, SIGURG];
+
+/// Those that are.
+pub(crate) fn kinds() -> impl Iterator<Item = u32> {
+    KINDS.into_iter().filter(|&signal| is_ours(signal))
+}
 
 /// What tells descriptors for signals that something is parked: the highest real-time signal,
 /// blocked for real in every thread ([`calls::signal_fds`](crate::calls)).
@@ -110,7 +117,7 @@ impl Process {
     /// Delivers what the thread does not block any more, or waits for. Gives whether it goes on elsewhere.
     pub(crate) fn deliver_parked(&mut self, thread: &mut Thread, context: &mut Context) -> bool {
         let mut is_elsewhere = false;
-        for signal in KINDS {
+        for signal in kinds() {
             let wanted = !thread.blocked(context).mask | thread.waits_for;
             if let Some((_, info)) = self.take_parked(thread, wanted & only(signal)) {
                 is_elsewhere |= self.deliver(thread, &info, false, context);
@@ -129,7 +136,7 @@ impl Process {
 
     /// The program's mask of our signals.
     pub(crate) fn pretend_mask(&mut self, thread: &mut Thread, mask: Mask) {
-        thread.pretended_mask = mask & OURS;
+        thread.pretended_mask = mask & ours();
         self.call_for_parked(thread);
     }
 

@@ -18,7 +18,6 @@ use zpager_sys::file::Fd;
 use zpager_sys::lock::{Guard, Lock};
 use zpager_sys::mapping::Mapping;
 use zpager_sys::signal::{Action, Mask, SIGNALS};
-use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_wire::{Control, EventKind, ProcessSlot, STORES_MAX, Tables};
 
 use crate::account::Published;
@@ -34,6 +33,7 @@ use crate::record::Recorder;
 use crate::regions::Regions;
 use crate::start::{self, Image};
 use crate::threads::{self, Thread, Threads};
+use crate::watch::Watch;
 
 /// The cache of a process.
 pub(crate) type OwnCache = Cache<Own, OwnStores>;
@@ -43,7 +43,7 @@ pub(crate) const BATCH_PAGES: usize = zpager_cache::BATCH_PAGES;
 
 /// Descriptors of memory that are remembered at the same time.
 pub(crate) const MEMORY_FILES: usize = 8;
-/// Descriptors of the pager's own, at most: userfaultfd, link, the map of the clusters, stores.
+/// Descriptors of the pager's own, at most: what it watches by, link, the map of the clusters, stores.
 const OWN_DESCRIPTORS: usize = 3 + STORES_MAX;
 
 /// The process, once it is managed.
@@ -57,7 +57,7 @@ pub(crate) static MANAGED: AtomicBool = AtomicBool::new(false);
 pub(crate) enum Lift {
     /// `UFFDIO_MOVE` (Linux 6.8).
     Move,
-    /// Write-protect, copy, drop.
+    /// Write-protect, copy, drop. Also by guards.
     Copy,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Process {
     pub(crate) slot: &'static ProcessSlot,
     pub(crate) image: Image,
     pub(crate) pid: i32,
-    pub(crate) uffd: Userfaultfd,
+    pub(crate) watch: Watch,
     pub(crate) lift: Lift,
     pub(crate) regions: Regions,
     pub(crate) engine: Engine<Own, OwnStores>,
@@ -116,6 +116,8 @@ pub(crate) struct Process {
     pub(crate) spare_pages: usize,
     /// The kernel may have pages of the program after a call, in a pipe or on their way to a network.
     pub(crate) lends_pages: bool,
+    /// With guards: memory may be read-only of which its region says otherwise ([`Process::shut`]).
+    pub(crate) has_shut: bool,
     /// How often room was looked for, for [`Process::ask_richer`].
     pub(crate) short_turns: u32,
     /// It is being entered with others, and what it has in common with them is not known yet: nothing of it
@@ -125,6 +127,8 @@ pub(crate) struct Process {
     pub(crate) asks_in_child: bool,
     /// The kernel or a device may have pages beyond a call and write them.
     pub(crate) may_pin: bool,
+    /// The latter, by what is not held meanwhile: no page of it can be seen to be such.
+    pub(crate) may_pin_unseen: bool,
     /// By which the kernel would be given memory without a call.
     pub(crate) rings: Rings,
     /// Pages that lie apart can be given back with one call.
@@ -239,7 +243,7 @@ impl Process {
     pub(crate) fn own_descriptors(&self) -> [i32; OWN_DESCRIPTORS] {
         let mut own = [-1; OWN_DESCRIPTORS];
         let single =
-            [self.uffd.fd().0, identity::link(), self.clusters_map.map_or(-1, |map| map.0)];
+            [self.watch.fd().0, identity::link(), self.clusters_map.map_or(-1, |map| map.0)];
         own.iter_mut().zip(single.into_iter().chain(self.store_fds)).for_each(|(to, fd)| *to = fd);
         own
     }

@@ -3,7 +3,7 @@
 //! A handler returns by `rt_sigreturn`, to have the kernel restore the registers, the mask and the alternate stack.
 //! That takes a third of what the kernel needs to deliver a fault and to return from it, and most of it is the
 //! call as such. After a fault the registers are as they were, but for those that a function may change, and a thread
-//! restores them as well. So SIGBUS is delivered with no signal blocked: then there is no mask to restore.
+//! restores them as well. So a fault's signal is delivered with no signal blocked: then there is no mask to restore.
 //!
 //! A signal that comes while its thread serves a fault is kept in the thread's record, with all others blocked from
 //! then on. It comes where the thread goes back to, once that is due; the kernel takes the thread there. One that comes
@@ -61,24 +61,24 @@ enum Leaving {
     ByStack,
 }
 
-/// The handler of SIGBUS, in which no signal is blocked.
+/// The handler of SIGBUS, and of SIGSEGV where that is ours, in which no signal is blocked.
 ///
 /// # Safety
 /// The kernel calls it with a signal, on the thread's block.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn handle_bus() {
+pub(crate) unsafe extern "C" fn handle_fault() {
     naked_asm!(
         "push rbx",
         "mov rbx, rdx",
-        "call {on_bus}",
+        "call {on_fault}",
         "jmp {leave}",
-        on_bus = sym on_bus,
+        on_fault = sym on_fault,
         leave = sym leave,
     )
 }
 
-/// What [`handle_bus`] calls.
-extern "C" fn on_bus(signal: i32, info: &Info, context: &mut Context) -> Return {
+/// What [`handle_fault`] calls.
+extern "C" fn on_fault(signal: i32, info: &Info, context: &mut Context) -> Return {
     processor::allow_unaligned();
     // SAFETY: the kernel runs this on the thread's block.
     let thread = unsafe { Thread::current() };
@@ -173,7 +173,7 @@ macro_rules! register {
 /// How a thread goes back: by the kernel, or as [`Return`] says.
 ///
 /// # Safety
-/// For [`handle_bus`], with a [`Return`] in `al`.
+/// For [`handle_fault`], with a [`Return`] in `al`.
 #[unsafe(naked)]
 unsafe extern "C" fn leave() {
     naked_asm!(

@@ -63,6 +63,7 @@ use crate::identity;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
 use crate::start::open_pagemap;
+use crate::watch::Watch;
 
 /// Neighbours that are taken over with one call when their other holders are gone.
 const CLAIMED_PAGES: u64 = 512;
@@ -255,6 +256,22 @@ impl Process {
         None
     }
 
+    /// Whether a page of `pages` is in a frame.
+    pub(crate) fn has_frames(&self, pages: &Pages) -> bool {
+        self.next_shared(pages.clone()).is_some()
+    }
+
+    /// Takes all of `pages` out of their frames: they are this process's own. They are still write-protected.
+    pub(crate) fn disown_frames(&mut self, pages: Pages) {
+        let mut from = pages.start;
+        while self.shared_pages > 0
+            && let Some((page, frame)) = self.next_shared(from..pages.end)
+        {
+            self.leave_frame(page, frame);
+            from = page + 1;
+        }
+    }
+
     /// Before a fork: everything that parent and child will both have gets one more holder. What the child
     /// holds is noted in its slot, if there is one for it.
     pub(crate) fn share_with_child(&mut self) {
@@ -297,7 +314,7 @@ impl Process {
             if from < start {
                 let part = Region { start: from, end: start, ..*region };
                 // Other threads write on until their pages are protected.
-                let protected = self.protect_region(&part, true);
+                let protected = self.protect_pages(part.pages(), true);
                 self.share_part(&part, protected, child);
             }
             self.share_held(start..end, child);
@@ -329,14 +346,20 @@ impl Process {
             .min()
     }
 
-    /// Write-protects a whole region. Not over the border of two mappings on kernels before 6.3.
-    fn protect_region(&self, region: &Region, protect: bool) -> bool {
-        let (start, bytes) = region.bytes();
-        self.uffd.write_protect(start, bytes, protect).is_ok()
+    /// Write-protects some pages, or ends that. Not over the border of two mappings on kernels before 6.3.
+    fn protect_pages(&mut self, pages: Pages, protect: bool) -> bool {
+        match self.watch {
+            Watch::Userfaultfd(uffd) => {
+                let bytes = (pages.end - pages.start) as usize * PAGE_BYTES;
+                uffd.write_protect(pages.start as usize * PAGE_BYTES, bytes, protect).is_ok()
+            }
+            Watch::Guards(_) if protect => self.shut(pages),
+            Watch::Guards(_) => self.open(pages),
+        }
     }
 
-    fn protect_page(&self, page: u64, protect: bool) -> bool {
-        self.uffd.write_protect(page as usize * PAGE_BYTES, PAGE_BYTES, protect).is_ok()
+    fn protect_page(&mut self, page: u64, protect: bool) -> bool {
+        self.protect_pages(page..page + 1, protect)
     }
 
     fn share_part(&mut self, region: &Region, protected: bool, child: Holds<'_>) {
@@ -388,7 +411,7 @@ impl Process {
     }
 
     fn share_run_with_kin(&mut self, run: Range<usize>) {
-        if self.uffd.write_protect(run.start, run.len(), true).is_err() {
+        if !self.protect_pages(pages_of(run.start, run.len()), true) {
             return;
         }
         let turn = self.control.kin_turn.load(Relaxed);
@@ -448,7 +471,7 @@ impl Process {
         if self.shared_pages == 0 {
             return;
         }
-        let protected = self.protect_region(region, true);
+        let protected = self.protect_pages(region.pages(), true);
         let mut from = region.start;
         while let Some((page, entry)) = self.engine.cache.index.next_resident(from, region.end) {
             from = page + 1;
@@ -511,8 +534,7 @@ impl Process {
         let claimed = end - pages.start;
         self.shared_pages -= claimed;
         self.resident_pages += claimed;
-        let (start, bytes) = (pages.start as usize * PAGE_BYTES, claimed as usize * PAGE_BYTES);
-        if claimed > 0 && self.uffd.write_protect(start, bytes, false).is_err() {
+        if claimed > 0 && !self.protect_pages(pages.start..end, false) {
             (pages.start..end).for_each(|page| {
                 self.protect_page(page, false);
             });
@@ -548,7 +570,7 @@ impl Process {
     pub(crate) fn make_own(&mut self, pages: &Pages) {
         self.end_copies(pages);
         if self.shared_pages == 0 {
-            return;
+            return self.open_for_kernel(pages);
         }
         let mut from = pages.start;
         while let Some((page, _)) = self.next_shared(from..pages.end) {
@@ -557,6 +579,7 @@ impl Process {
             }
             from = page + 1;
         }
+        self.open_for_kernel(pages);
         self.publish();
     }
 

@@ -1,7 +1,7 @@
 //! Every signal of a managed process goes through here.
 //!
 //! The kernel delivers each one that the program handles to [`on_signal`], on the
-//! thread's block, with all signals blocked, and SIGBUS to `handle_bus` with none, as
+//! thread's block, with all signals blocked, and SIGBUS to `handle_fault` with none, as
 //! long as nobody else has this memory ([`crate::resume`]). Dispatched calls and faults are served there.
 //! Anything else is the program's: a frame as the kernel would have built it is put on
 //! the stack where the program expects it, after that part of the stack has been brought
@@ -19,10 +19,10 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::dispatch::{AUDIT_ARCH_X86_64, SYS_USER_DISPATCH};
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, Frame, Info, Mask, OURS, Place, Registers, SA_NOCLDSTOP,
+    self, Action, AlternateStack, Context, Frame, Info, Mask, Place, Registers, SA_NOCLDSTOP,
     SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO,
     SI_KERNEL, SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSEGV, SIGSYS, SIGURG, SS_AUTODISARM,
-    SYS_SECCOMP, fpstate_bytes, only,
+    SYS_SECCOMP, fpstate_bytes, is_ours, only, ours,
 };
 use zpager_sys::{Errno, process, processor};
 use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
@@ -30,9 +30,9 @@ use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
 use crate::assembly::restorer;
 use crate::calls;
 use crate::fault::{Begun, Fault};
-use crate::parked::{CARRIER, KINDS};
+use crate::parked::{CARRIER, kinds};
 use crate::process::Process;
-use crate::resume::{handle_bus, postpone};
+use crate::resume::{handle_fault, postpone};
 use crate::start::image;
 use crate::stubs::{self, At};
 use crate::threads::{IS_SHARED, Thread};
@@ -59,14 +59,14 @@ fn our_action(asked: &Action) -> Action {
     }
 }
 
-/// The same for SIGBUS, as long as nobody else has this memory: who is killed by a signal that is not blocked would
+/// The same for a signal that faults may raise, as long as nobody else has this memory: who is killed by a signal that is not blocked would
 /// leave it as it is in the midst of a fault.
-fn bus_action(asked: &Action) -> Action {
+fn fault_action(asked: &Action) -> Action {
     let ours = our_action(asked);
     if IS_SHARED.load(Relaxed) {
         return ours;
     }
-    let handler = handle_bus as *const () as usize;
+    let handler = handle_fault as *const () as usize;
     Action { handler, flags: ours.flags | SA_NODEFER, mask: 0, ..ours }
 }
 
@@ -84,11 +84,16 @@ pub(crate) fn take_over(actions: &mut [Action; SIGNALS + 1]) -> Result<(), Errno
         // SAFETY: asks only.
         let asked = unsafe { signal::action(signal, None) }?;
         actions[signal as usize] = asked;
-        if is_handler(&asked) || OURS & only(signal) != 0 {
+        if is_handler(&asked) || is_ours(signal) {
             install(signal, &asked)?;
         }
     }
     Ok(())
+}
+
+/// Whether a signal is one of ours by which the kernel tells of a fault.
+fn is_of_fault(signal: u32) -> bool {
+    matches!(signal, SIGBUS | SIGSEGV) && is_ours(signal)
 }
 
 pub(crate) fn is_handler(action: &Action) -> bool {
@@ -97,7 +102,7 @@ pub(crate) fn is_handler(action: &Action) -> bool {
 
 /// Has the kernel call the pager for a signal for which the program asked so.
 pub(crate) fn install(signal: u32, asked: &Action) -> Result<(), Errno> {
-    let mut ours = if signal == SIGBUS { bus_action(asked) } else { our_action(asked) };
+    let mut ours = if is_of_fault(signal) { fault_action(asked) } else { our_action(asked) };
     // What the program does not handle interrupts nothing.
     if !is_handler(asked) {
         ours.flags |= SA_RESTART;
@@ -107,10 +112,18 @@ pub(crate) fn install(signal: u32, asked: &Action) -> Result<(), Errno> {
 }
 
 impl Process {
+    /// Has the kernel call the pager for faults as it is to now ([`fault_action`]).
+    pub(crate) fn install_for_faults(&self) -> Result<(), Errno> {
+        [SIGBUS, SIGSEGV]
+            .into_iter()
+            .filter(|&signal| is_of_fault(signal))
+            .try_for_each(|signal| install(signal, &self.actions[signal as usize]))
+    }
+
     /// `rt_sigaction`: notes what the program asks, and tells the kernel what it has to know.
     pub(crate) fn set_action(&mut self, signal: u32, asked: &Action) -> Result<(), Errno> {
         let is_carrier = signal == CARRIER && self.fd_signals != 0;
-        let outcome = if is_handler(asked) || OURS & only(signal) != 0 || is_carrier {
+        let outcome = if is_handler(asked) || is_ours(signal) || is_carrier {
             install(signal, asked)
         } else {
             // SAFETY: the default action or none.
@@ -126,8 +139,8 @@ impl Process {
         if thread.has_other_actions(self) {
             return thread.ignored;
         }
-        let is_ignored = |&&signal: &&u32| self.actions[signal as usize].handler == SIG_IGN;
-        KINDS.iter().filter(is_ignored).fold(0, |mask, &signal| mask | only(signal))
+        let is_ignored = |&signal: &u32| self.actions[signal as usize].handler == SIG_IGN;
+        kinds().filter(is_ignored).fold(0, |mask, signal| mask | only(signal))
     }
 
     /// Before another program begins: what it inherits of our signals is what this one has asked of them. They
@@ -135,7 +148,7 @@ impl Process {
     pub(crate) fn hand_signals_over(&mut self, thread: &mut Thread, context: &mut Context) {
         if !self.shares_actions && !self.threads.has_beside(thread) {
             let ignored = self.ignored_by(thread);
-            for signal in KINDS.into_iter().filter(|&signal| ignored & only(signal) != 0) {
+            for signal in kinds().filter(|&signal| ignored & only(signal) != 0) {
                 let ignores = Action { handler: SIG_IGN, ..Action::default() };
                 // SAFETY: nobody but this thread needs the handler, which does not until it has it back.
                 let _ = unsafe { signal::action(signal, Some(&ignores)) };
@@ -147,8 +160,8 @@ impl Process {
 
     /// The other program has not begun.
     pub(crate) fn take_back_signals(&mut self, context: &mut Context) {
-        context.mask &= !OURS;
-        for signal in KINDS {
+        context.mask &= !ours();
+        for signal in kinds() {
             // As it was accepted before.
             let _ = install(signal, &self.actions[signal as usize]);
         }
@@ -204,13 +217,13 @@ pub(crate) fn handle(thread: &mut Thread, signal: i32, info: &Info, context: &mu
                 go_on_undisturbed(thread, context);
             }
         }
-        SIGBUS if is_caused && in_program && serve(thread, info.words[0], context) => return true,
+        SIGBUS | SIGSEGV if is_caused && in_program && serve(thread, info, context) => return true,
         _ if thread.be_traced_at(info, &mut context.registers) => {}
         signal => {
             let deliver = |process: &mut Process| process.deliver(thread, info, is_caused, context);
             match Process::with(deliver) {
                 Some(true) => {}
-                Some(false) if OURS & only(signal) != 0 => go_on_undisturbed(thread, context),
+                Some(false) if is_ours(signal) => go_on_undisturbed(thread, context),
                 Some(false) => {}
                 // The process has left management by now: it comes once more, to whom the kernel has for
                 // it. What the thread did to cause it does so again.
@@ -230,9 +243,11 @@ fn is_caused(info: &Info, registers: &Registers, in_program: bool) -> bool {
     let place = info.words[0];
     info.code > 0
         && match info.signal as u32 {
-            SIGBUS if !in_program => false,
-            SIGBUS if registers.trap == PAGE_FAULT => registers.cr2 == place,
+            signal if !is_ours(signal) => false,
+            SIGBUS | SIGSEGV if !in_program => false,
+            SIGBUS | SIGSEGV if registers.trap == PAGE_FAULT => registers.cr2 == place,
             SIGBUS => BUS_TRAPS.contains(&registers.trap),
+            SIGSEGV => !BUS_TRAPS.contains(&registers.trap),
             SIGSYS => registers.rip == place,
             _ => false,
         }
@@ -257,10 +272,18 @@ const BUS_TRAPS: [usize; 3] = [11, 12, 17];
 const FAULT_WRITE: usize = 1 << 1;
 
 /// Serves a fault; false when it is the program's own affair.
-fn serve(thread: &mut Thread, address: usize, context: &Context) -> bool {
+fn serve(thread: &mut Thread, info: &Info, context: &Context) -> bool {
+    let address = info.words[0];
     thread.let_go();
     let is_write = context.registers.error & FAULT_WRITE != 0;
-    let begin = |process: &mut Process| process.begin_fault(thread, address, is_write);
+    let begin = |process: &mut Process| {
+        let error = context.registers.error;
+        let is_of_guard = || process.may_be_of_guard(info.code, address, error);
+        match info.signal as u32 == SIGSEGV && !is_of_guard() {
+            true => Begun::Fault(Fault::Served(false)),
+            false => process.begin_fault(thread, address, is_write),
+        }
+    };
     let fault = match Process::with_beside_flights(begin) {
         Some(Begun::Departs(departure)) => {
             departure.carry_out();
@@ -342,7 +365,7 @@ impl Process {
             return true;
         }
         let blocked = thread.blocked(context);
-        if blocked.mask & only(signal) & OURS != 0 {
+        if blocked.mask & only(signal) & ours() != 0 {
             if is_caused {
                 // As in the kernel: a fault whose signal is blocked cannot be handled.
                 self.act_by_default(signal, &Action::default(), true);
@@ -412,10 +435,10 @@ impl Process {
         }
         thread.temporary_mask = None;
         if let Some(mask) = temporary {
-            (context.mask, thread.pretended_mask) = (mask & !OURS, mask & OURS);
+            (context.mask, thread.pretended_mask) = (mask & !ours(), mask & ours());
         }
         enter_handler(context, &action, signal, frame);
-        thread.pretended_mask |= handler_mask(&action, signal) & OURS;
+        thread.pretended_mask |= handler_mask(&action, signal) & ours();
         true
     }
 
@@ -463,7 +486,8 @@ impl Process {
         temporary: Option<Mask>,
     ) -> bool {
         let info = Info::of(SIGSEGV, SI_KERNEL);
-        let is_open = signal != SIGSEGV && context.mask & only(SIGSEGV) == 0;
+        let mask = context.mask | thread.pretended_mask;
+        let is_open = signal != SIGSEGV && mask & only(SIGSEGV) == 0;
         if is_open && is_handler(&self.actions[SIGSEGV as usize]) {
             return self.enter(thread, SIGSEGV, &info, context, temporary);
         }
@@ -500,7 +524,7 @@ fn handler_mask(action: &Action, signal: u32) -> Mask {
 
 /// Changes what the kernel will restore into the handler's first state.
 fn enter_handler(context: &mut Context, action: &Action, signal: u32, frame: *mut Frame) {
-    context.mask = (context.mask | handler_mask(action, signal)) & !OURS;
+    context.mask = (context.mask | handler_mask(action, signal)) & !ours();
     let registers = &mut context.registers;
     registers.rsp = frame as usize;
     registers.rip = action.handler;

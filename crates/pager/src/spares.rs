@@ -116,7 +116,7 @@ impl Process {
         let source = self.staging.start() + self.spare_bytes();
         let (target, bytes) = (page as usize * PAGE_BYTES, heats.len() * PAGE_BYTES);
         // SAFETY: spares are nobody's but the holder's of the lock; these hold what the program must find.
-        let outcome = unsafe { self.uffd.move_pages(target, source, bytes) };
+        let outcome = unsafe { self.watch.move_pages(target, source, bytes) };
         let moved = match outcome {
             Ok(moved_bytes) if moved_bytes == bytes => heats.len(),
             // Whatever the call says of it, what has left is there.

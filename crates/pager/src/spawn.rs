@@ -26,7 +26,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use zpager_cache::PAGE_NUMBER_END;
-use zpager_sys::signal::{Context, Info, Place, SIGBUS, fpstate_bytes};
+use zpager_sys::signal::{Context, Info, Place, fpstate_bytes};
 use zpager_sys::syscall::{self, nr};
 use zpager_sys::{Errno, dispatch, process, signal};
 use zpager_wire::{EventKind, ProcessSlot};
@@ -41,8 +41,6 @@ use crate::own::OneStore;
 use crate::parked::Parked;
 use crate::process::Process;
 use crate::sharing::ACCOUNT;
-use crate::signals::install;
-use crate::start::open_userfaultfd;
 use crate::threads::{IS_SHARED, Thread, UNKNOWN};
 
 const CLONE_VM: usize = 0x100;
@@ -158,7 +156,7 @@ impl Process {
     /// Another process is about to get this memory: from now on who serves a fault is not to be killed in its midst.
     fn begin_sharing(&mut self) -> Result<(), Errno> {
         if !IS_SHARED.swap(true, Relaxed) {
-            install(SIGBUS, &self.actions[SIGBUS as usize])?;
+            self.install_for_faults()?;
         }
         self.slot.is_lent.fetch_add(1, Relaxed);
         Ok(())
@@ -168,9 +166,19 @@ impl Process {
     /// kernel again.
     fn end_sharing(&mut self) {
         if self.slot.is_lent.load(Relaxed) == 0 && IS_SHARED.swap(false, Relaxed) {
-            let installed = install(SIGBUS, &self.actions[SIGBUS as usize]);
+            let installed = self.install_for_faults();
             IS_SHARED.store(installed.is_err(), Relaxed);
         }
+    }
+
+    /// Whether a call of clone(2) or clone3(2) begins what will run in this memory beside the caller.
+    pub(crate) fn begins_thread(&mut self, context: &Context) -> bool {
+        let registers = &context.registers;
+        let flags = match registers.rax as u32 {
+            nr::__NR_clone => registers.rdi,
+            _ => self.peek_words(registers.rdi).map_or(0, |[flags]: [usize; 1]| flags),
+        };
+        flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM
     }
 
     /// What the call asks for; its pointers are held.
@@ -374,13 +382,13 @@ impl Process {
         self.shares_descriptors = shares_descriptors;
         if !shares_descriptors {
             // First, as there may be no other descriptor left.
-            self.uffd.fd().close();
+            self.watch.close();
         }
-        match open_userfaultfd() {
-            Ok(uffd) => self.uffd = uffd,
+        match self.watch.open_anew() {
+            Ok(watch) => self.watch = watch,
             Err(error) => fail(error, 0),
         }
-        if let Err(error) = self.uffd.register(self.staging.start(), self.staging.bytes()) {
+        if let Err(error) = self.watch.register(self.staging.start(), self.staging.bytes()) {
             fail(error, self.staging.start());
         }
         match holds {

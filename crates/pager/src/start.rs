@@ -17,13 +17,12 @@ use zpager_sys::mapping::Mapping;
 use zpager_sys::pagemap::Pagemap;
 use zpager_sys::process::Confinement;
 use zpager_sys::processor::{self, ticks};
-use zpager_sys::signal::{self, Mask, OURS, SIGNALS};
+use zpager_sys::signal::{self, Mask, SIGNALS, ours};
 use zpager_sys::syscall::{checked, nr};
-use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, PAGE_BYTES, limits, process};
 use zpager_wire::{
     CONTROL_VARIABLE, Control, Entry, EventKind, Known, Lifting, MAPS, PAGEMAP, Passed,
-    ProcessSlot, STORES_MAX, ServerSettings, Settings, StoreKey, StoreSettings, Tables,
+    ProcessSlot, STORES_MAX, ServerSettings, Settings, StoreKey, StoreSettings, Tables, Watching,
     sequences_guess,
 };
 
@@ -47,6 +46,7 @@ use crate::sharing::ACCOUNT;
 use crate::spares::STAGING_PAGES;
 use crate::spawn::claim_slot;
 use crate::threads::{STARTER, Thread, Threads};
+use crate::watch::Watch;
 use crate::{large_calls, signals, stubs};
 
 const EINVAL: Errno = Errno(22);
@@ -132,7 +132,7 @@ pub unsafe fn load(image: Image) {
     // serves the calls of another process traces it.
     let has_slot = slots_of(control, run_pid).next().is_some();
     let is_managed = has_slot && process::is_brk_emulated() && !process::is_traced();
-    if is_managed || !Userfaultfd::is_known() {
+    if is_managed || !Watch::is_known(control) {
         return;
     }
     retire_before(control);
@@ -175,7 +175,7 @@ unsafe fn begin_managed(control: &Control, run_pid: i32) {
     if let Err(error) = outcome {
         control.events.note(EventKind::NotManaged, run_pid, error.0 as u64, 0);
     }
-    signal::set_mask(if outcome.is_ok() { mask & !OURS } else { mask });
+    signal::set_mask(if outcome.is_ok() { mask & !ours() } else { mask });
 }
 
 /// The run's control block, where there is a run.
@@ -376,11 +376,6 @@ unsafe fn leave_passed() {
     let _ = unsafe { checked(nr::__NR_munmap, [passed as usize, PAGE_BYTES]) };
 }
 
-/// Opens a userfaultfd where programs seldom look.
-pub(crate) fn open_userfaultfd() -> Result<Userfaultfd, Errno> {
-    limits::with_descriptors(Userfaultfd::open)
-}
-
 /// Whether the process has all memory locked that it will have (`mlockall` with `MCL_FUTURE`): the pager's would
 /// be filled and locked as well, and none of the program's could leave.
 fn locks_what_comes() -> Result<bool, Errno> {
@@ -468,7 +463,8 @@ fn build(
     let staging = Mapping::reserve(STAGING_PAGES * PAGE_BYTES)?;
     let is_wanted = |lifting| settings.lifting == lifting as u8;
     let wanted = if is_wanted(Lifting::ByCopy) { Lift::Copy } else { Lift::Move };
-    let (uffd, lift) = register_staging(&staging, wanted)?;
+    let watching = Watching::from_byte(settings.watching).ok_or(EINVAL)?;
+    let (watch, lift) = register_staging(&staging, watching, wanted)?;
     // SAFETY: nothing is there yet.
     let dropped_bytes = unsafe { process::drop_parts(&[[staging.start(), PAGE_BYTES]]) };
     let hard_bytes = limits::hard_bytes().unwrap_or(u64::MAX) as usize;
@@ -497,7 +493,7 @@ fn build(
         slot,
         image,
         pid,
-        uffd,
+        watch,
         lift,
         regions: Regions::new()?,
         engine: Engine::new(cache, &design, sampler(settings.budget_bytes)?, settings.budget_bytes),
@@ -528,7 +524,9 @@ fn build(
         staging,
         spare_pages: 0,
         lends_pages: false,
+        has_shut: false,
         may_pin: false,
+        may_pin_unseen: false,
         rings: Rings::default(),
         awaits_kin: false,
         asks_in_child: false,
@@ -561,11 +559,15 @@ fn sampler(budget_bytes: u64) -> Result<Sampler<'static>, Errno> {
 }
 
 /// Opens the way of lifting that the kernel has.
-fn register_staging(staging: &Mapping, wanted: Lift) -> Result<(Userfaultfd, Lift), Errno> {
-    let uffd = open_userfaultfd()?;
-    let can_move = uffd.register(staging.start(), staging.bytes())?;
+fn register_staging(
+    staging: &Mapping,
+    watching: Watching,
+    wanted: Lift,
+) -> Result<(Watch, Lift), Errno> {
+    let watch = Watch::open(watching)?;
+    let can_move = watch.register(staging.start(), staging.bytes())?;
     let lift = if can_move { wanted } else { Lift::Copy };
-    Ok((uffd, lift))
+    Ok((watch, lift))
 }
 
 /// The map of the clusters in the stores, behind which the processes note what they hold.
@@ -753,6 +755,7 @@ impl Process {
         // Without /proc nothing is managed, and the summary shows it.
         let _ = maps::each_line(|line| {
             self.may_pin |= matches!(line.kind, Kind::Device | Kind::RingEntries);
+            self.may_pin_unseen |= line.kind == Kind::Device;
             self.rings.note(&line);
             if pieces.has(&line) && line.protection != 0 {
                 small_bytes += line.end - line.start;
@@ -776,7 +779,7 @@ impl Process {
     fn take_in(&mut self, start: usize, end: usize, protection: u32) {
         let is_ours = zpager_sys::mapping::is_own(start) || self.image.range().contains(&start);
         let pages = pages_of(start, end - start);
-        if !is_ours && self.manage(pages.clone(), protection) {
+        if !is_ours && !self.is_locked(start) && self.manage(pages.clone(), protection) {
             self.adopt(pages);
         }
     }
@@ -799,7 +802,7 @@ impl Process {
         let thread: &mut Thread = self.threads.claim(self.pid, self.sharer, true).ok_or(ENOMEM)?;
         thread.tid.store(tid, Relaxed);
         thread.begun_bytes = begun_bytes;
-        thread.pretended_mask = mask & OURS;
+        thread.pretended_mask = mask & ours();
         // SAFETY: the block's stack is this thread's; the program's own stack is restored by nobody else.
         let alternate = unsafe { signal::set_alternate_stack(&thread.stack()) }?;
         thread.alternate = signal::AlternateStack { flags: alternate.flags & !1, ..alternate };

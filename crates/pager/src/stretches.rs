@@ -26,12 +26,12 @@ use zpager_policy::Alternative;
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::process::{self, Part};
 use zpager_sys::processor::ticks;
-use zpager_sys::userfaultfd::Userfaultfd;
 
 use crate::copies::end_protection;
 use crate::process::{Lift, Process};
 use crate::regions::Region;
 use crate::swapout::LIFT_PAGES;
+use crate::watch::Watch;
 
 /// Longest way from one victim to the next: what lies between is protected and let go in vain.
 const GAP_PAGES_MAX: u64 = 64;
@@ -132,7 +132,7 @@ impl Process {
         let began = ticks();
         let contents = &mut Self::pages_of(&self.incoming)[..victims.len()];
         self.incoming_pages_max = self.incoming_pages_max.max(victims.len());
-        let taken = take_stretch(self.uffd, victims, contents);
+        let taken = take_stretch(self.watch, victims, contents);
         self.note_taken(victims, taken);
         self.lifting.note(Alternative::Other, taken.pages, ticks().wrapping_sub(began));
         self.store_lifted(&victims[..taken.pages], contents);
@@ -168,12 +168,13 @@ impl Taken {
 ///
 /// The caller has the lock, or makes a departure of it. Pages of the stretch that are clean and stay may have been
 /// written afterwards: [`Process::note_taken`].
-pub(crate) fn take_stretch(uffd: Userfaultfd, victims: &[u64], contents: &mut [Page]) -> Taken {
+pub(crate) fn take_stretch(watch: Watch, victims: &[u64], contents: &mut [Page]) -> Taken {
     let stretch = victims[0]..victims[victims.len() - 1] + 1;
     let bytes = (stretch.end - stretch.start) as usize * PAGE_BYTES;
-    let is_protected = uffd.write_protect(stretch.start as usize * PAGE_BYTES, bytes, true).is_ok();
+    let is_protected =
+        watch.write_protect(stretch.start as usize * PAGE_BYTES, bytes, true).is_ok();
     let taken = if is_protected { take_out(victims, contents) } else { Taken::NONE };
-    end_protection(uffd, &stretch);
+    end_protection(watch, &stretch);
     taken
 }
 

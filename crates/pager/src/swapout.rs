@@ -362,6 +362,9 @@ impl Process {
     /// Swaps out at most [`LIFT_PAGES`] resident pages, in ascending order, run by run; gives how many were
     /// lifted.
     pub(crate) fn swap_out_runs(&mut self, victims: &[u64]) -> usize {
+        if self.is_guarded() {
+            return self.swap_out_guarded(victims);
+        }
         let began = ticks();
         let mut lifted = [0; LIFT_PAGES];
         let mut count_lifted = 0;
@@ -402,7 +405,7 @@ impl Process {
             let target = self.staging.start() + (self.spare_pages + staged + came) * PAGE_BYTES;
             let bytes = (pages.len() - done) * PAGE_BYTES;
             // SAFETY: staging is empty from there on; until the page is put back, a fault on it waits for the lock.
-            let moved = unsafe { self.uffd.move_pages(target, source, bytes) };
+            let moved = unsafe { self.watch.move_pages(target, source, bytes) };
             let arrived = match moved {
                 Ok(moved_bytes) if moved_bytes == bytes => bytes / PAGE_BYTES,
                 // When it has to wait for a page, Linux 6.18 moves what follows without counting it, and
@@ -466,7 +469,7 @@ impl Process {
         let is_shared = self.frame_of(pages[0]).is_some();
         if region.is_writable()
             && !is_shared
-            && self.uffd.write_protect(source, bytes, true).is_err()
+            && self.watch.write_protect(source, bytes, true).is_err()
         {
             pages.iter().for_each(|&page| self.rejuvenate(page));
             return 0;
@@ -478,7 +481,7 @@ impl Process {
         // SAFETY: the source is resident, readable and cannot be written while the lock is held;
         // staging is empty there; after the copy its pages are dropped, and faults on them wait.
         let dropped = unsafe {
-            self.uffd
+            self.watch
                 .copy(target, source as *const u8, bytes, false)
                 .is_ok_and(|copied| copied == bytes)
                 && checked(nr::__NR_madvise, [source, bytes, nr::MADV_DONTNEED as usize]).is_ok()
@@ -488,7 +491,7 @@ impl Process {
             self.staging.release(offset_bytes, bytes);
             if !is_shared {
                 self.end_copies(&(pages[0]..pages[0] + pages.len() as u64));
-                let _ = self.uffd.write_protect(source, bytes, false);
+                let _ = self.watch.write_protect(source, bytes, false);
             }
             pages.iter().for_each(|&page| self.rejuvenate(page));
             return 0;
@@ -498,7 +501,7 @@ impl Process {
     }
 
     /// A page that cannot leave now is not asked again for a while.
-    fn rejuvenate(&mut self, page: u64) {
+    pub(crate) fn rejuvenate(&mut self, page: u64) {
         let frame = self.frame_of(page).map_or(0, Frame::raw);
         self.engine.rejuvenate(page, frame);
     }

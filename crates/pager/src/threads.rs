@@ -98,6 +98,8 @@ pub(crate) struct Thread {
     pub(crate) postponed: Info,
     /// Address and instruction of the last fault on unmanaged memory.
     pub(crate) foreign_fault: (usize, usize),
+    /// The page of its last fault that was there, with guards, and how many such it has made in a row.
+    pub(crate) idle_fault: (u64, u32),
     /// Number of the call that was last let go on in a stub.
     pub(crate) call: usize,
     /// The call that it makes in pieces.

@@ -5,9 +5,9 @@
 //! exit, robust lists), locked memory, and memory with a meaning of its own to
 //! fork.
 
-use zpager_sys::PAGE_BYTES;
 use zpager_sys::pagemap::Pagemap;
 use zpager_sys::syscall::{checked, nr};
+use zpager_sys::{PAGE_BYTES, guards};
 
 use crate::copies::Keep;
 use crate::fault::fail;
@@ -16,6 +16,7 @@ use crate::maps;
 use crate::process::Process;
 use crate::regions::{Pages, Region};
 use crate::start::open_pagemap;
+use crate::watch::Watch;
 
 /// Of memory that was there before smaller pieces are left alone, unless they are much together: they are
 /// the variables of shared objects as a rule, a libc's own among them, to which the kernel writes when a
@@ -44,14 +45,23 @@ impl Process {
         }
         // SAFETY: advice that changes no contents. A huge page would come and go as a whole.
         let _ = unsafe { checked(nr::__NR_madvise, [start, bytes, nr::MADV_NOHUGEPAGE as usize]) };
-        if self.uffd.register(start, bytes).is_err() {
+        if self.watch.register(start, bytes).is_err() {
             return false;
         }
         if !self.regions.add(pages, protection) {
-            self.uffd.unregister(start, bytes);
+            self.let_go_of(start, bytes);
             return false;
         }
         true
+    }
+
+    /// Has the kernel serve a range by itself again, all of which that was away is there.
+    fn let_go_of(&self, start: usize, bytes: usize) {
+        match self.watch {
+            Watch::Userfaultfd(uffd) => uffd.unregister(start, bytes),
+            // SAFETY: what has a guard still was never written.
+            Watch::Guards(_) => drop(unsafe { guards::remove(start, bytes) }),
+        }
     }
 
     /// Takes into management what has come to a managed mapping that grows down (`MAP_GROWSDOWN`), if
@@ -76,10 +86,16 @@ impl Process {
     /// Registers a managed range again, after the kernel moved or copied it.
     pub(crate) fn register_again(&mut self, region: &Region) {
         let (start, bytes) = region.bytes();
-        if let Err(error) = self.uffd.register(start, bytes) {
+        if let Err(error) = self.watch.register(start, bytes) {
             fail(error, start);
         }
-        self.protect_shared(region);
+        if region.in_child.is_wiped && region.protection != nr::PROT_NONE {
+            self.cover_absent(region.pages());
+        }
+        // Guards and what is read-only come with the copy of a mapping.
+        if !self.is_guarded() {
+            self.protect_shared(region);
+        }
     }
 
     /// Gives the program's pages and the pool to the kernel, which takes a while over them when the
@@ -87,14 +103,14 @@ impl Process {
     /// wait for the lock until they are gone; what their calls hold stays.
     pub(crate) fn free_memory(&mut self) {
         for at in 0..self.regions.all().len() {
-            let Region { start: mut from, end, .. } = self.regions.all()[at];
+            let region = self.regions.all()[at];
+            let (mut from, end) = (region.start, region.end);
+            let advice = self.advice_to_drop(&region);
             while from < end {
                 let (hold_start, hold_end) = self.next_hold(from, end).unwrap_or((end, end));
                 let (start, bytes) = bytes_of(&(from..hold_start));
                 // SAFETY: the program's own pages, which none of its threads will see again.
-                let _ = unsafe {
-                    checked(nr::__NR_madvise, [start, bytes, nr::MADV_DONTNEED as usize])
-                };
+                let _ = unsafe { checked(nr::__NR_madvise, [start, bytes, advice as usize]) };
                 from = hold_end;
             }
         }
@@ -111,13 +127,16 @@ impl Process {
         let pagemap = open_pagemap().ok();
         if let Some(pagemap) = &pagemap {
             pagemap.each_guard(start..start + bytes, |guard| {
-                self.unmanage(pages_of(guard.start, guard.len()));
+                self.leave_alone(pages_of(guard.start, guard.len()));
             });
         }
         let mut from = pages.start;
         while let Some(part) = self.regions.first_part(&(from..pages.end)) {
             from = part.end;
             self.note_present(part.pages(), pagemap.as_ref());
+            if part.protection != nr::PROT_NONE {
+                self.cover_absent(part.pages());
+            }
         }
     }
 
@@ -179,10 +198,11 @@ impl Process {
             self.threads.kept = part.clone();
             self.bring_in_known(part.clone());
             self.end_copies(&part);
+            self.open_all(&part);
             self.make_mergeable(part.start);
             let (start, bytes) = bytes_of(&part);
             if self.regions.remove(part.clone()) {
-                self.uffd.unregister(start, bytes);
+                self.let_go_of(start, bytes);
                 self.forget(part);
             }
         }
@@ -195,8 +215,10 @@ impl Process {
     /// when they were apart (mm/vma.c, `is_mergeable_anon_vma`): has it made before, with a page of what
     /// is left alone, all of which that is swapped out has been brought in.
     fn make_mergeable(&self, page: u64) {
-        // SAFETY: a page that is not there was never written.
-        let _ = unsafe { self.uffd.put_zeros(page as usize * PAGE_BYTES) };
+        if let Watch::Userfaultfd(uffd) = self.watch {
+            // SAFETY: a page that is not there was never written.
+            let _ = unsafe { uffd.put_zeros(page as usize * PAGE_BYTES) };
+        }
     }
 
     /// Brings in what is swapped out; pages that were never written stay away.

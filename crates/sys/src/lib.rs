@@ -13,6 +13,7 @@ pub mod aio;
 pub mod dispatch;
 pub mod file;
 pub mod futex;
+pub mod guards;
 pub mod limits;
 pub mod lock;
 pub mod mapping;

@@ -84,6 +84,14 @@ impl Pagemap {
         self.each_run(range, nr::PAGE_IS_PRESENT.into(), each)
     }
 
+    /// Calls `each` for every run of pages in `range`, all of which is mapped, that are neither in RAM nor swapped out,
+    /// nor guard pages, in ascending order. False, after as many as it told of, where the kernel does not tell.
+    #[must_use]
+    pub fn each_absent(&self, range: Range<usize>, each: impl FnMut(Range<usize>)) -> bool {
+        let there = u64::from(nr::PAGE_IS_PRESENT | nr::PAGE_IS_SWAPPED);
+        self.each_run_of(range, there, there, each)
+    }
+
     /// Calls `each` for every run of anonymous pages in `range` that are in RAM and that other processes
     /// have as well, in ascending order. Nothing where the kernel does not tell.
     pub fn each_common(&self, range: Range<usize>, mut each: impl FnMut(Range<usize>)) {
@@ -119,10 +127,16 @@ impl Pagemap {
     }
 
     /// Calls `each` for every run of pages of a category; false where the kernel does not tell of all.
-    fn each_run(
+    fn each_run(&self, range: Range<usize>, category: u64, each: impl FnMut(Range<usize>)) -> bool {
+        self.each_run_of(range, category, 0, each)
+    }
+
+    /// The same for pages of all categories that are given, or of none of those that are `inverted`.
+    fn each_run_of(
         &self,
         range: Range<usize>,
-        category: u64,
+        categories: u64,
+        inverted: u64,
         mut each: impl FnMut(Range<usize>),
     ) -> bool {
         let mut start = range.start;
@@ -134,8 +148,9 @@ impl Pagemap {
                 end: range.end as u64,
                 ranges: found.as_mut_ptr() as u64,
                 range_count: RANGES as u64,
-                all_of: category,
-                told: category,
+                inverted,
+                all_of: categories,
+                told: categories,
                 ..Scan::default()
             };
             let arguments = [self.0.0 as usize, PAGEMAP_SCAN, (&raw mut scan) as usize];
@@ -188,6 +203,36 @@ mod tests {
             .each_guard(start..start + bytes, |range| found.push(range));
         // Linux 6.13 does not tell.
         assert!(found.is_empty() || found == wanted, "{found:x?}");
+    }
+
+    #[test]
+    fn pages_that_are_neither_there_nor_guarded_are_found() {
+        let area =
+            crate::mapping::Mapping::reserve(3 * RANGES * PAGE_BYTES).expect("address space");
+        let page = |at: usize| area.start() + at * PAGE_BYTES;
+        let all = page(0)..page(3 * RANGES);
+        let absent = || {
+            let mut found = Vec::new();
+            let is_told =
+                Pagemap::open().expect("its own").each_absent(all.clone(), |run| found.push(run));
+            is_told.then_some(found)
+        };
+        let Some(untouched) = absent() else {
+            std::println!("skipped: the kernel does not tell");
+            return;
+        };
+        assert_eq!(untouched, core::slice::from_ref(&all));
+        // Every third page is touched, and of those behind them the last has a guard, where there are any.
+        for at in (0..3 * RANGES).step_by(3) {
+            // SAFETY: memory of our own.
+            unsafe { (page(at) as *mut u8).write_volatile(1) };
+        }
+        let last = 3 * RANGES - 1;
+        // SAFETY: nothing is there.
+        let is_guarded = unsafe { crate::guards::install(page(last), PAGE_BYTES) }.is_ok();
+        let mut wanted: Vec<_> = (0..RANGES).map(|at| page(3 * at + 1)..page(3 * at + 3)).collect();
+        wanted[RANGES - 1].end -= usize::from(is_guarded) * PAGE_BYTES;
+        assert_eq!(absent(), Some(wanted));
     }
 
     #[test]

@@ -346,10 +346,21 @@ pub type Part = [usize; 2];
 /// # Errors
 /// `EFAULT` where a part is not writable.
 pub fn poke<T: Copy>(address: usize, value: &T) -> Result<(), Errno> {
-    let at = core::ptr::from_ref(value) as usize;
-    let bytes = size_of::<T>();
-    // SAFETY: the kernel only reads the value; what it writes is the program's, which asked for it.
-    let copied = unsafe { across(nr::__NR_process_vm_writev, [at, bytes], &[[address, bytes]]) };
+    // SAFETY: a value is readable.
+    unsafe { poke_bytes(address, core::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Writes `bytes` from `source` into memory of this very process that may not be mapped.
+///
+/// # Errors
+/// `EFAULT` where a part is not writable.
+///
+/// # Safety
+/// `source` is readable for `bytes`.
+pub unsafe fn poke_bytes(address: usize, source: *const u8, bytes: usize) -> Result<(), Errno> {
+    let from = [source as usize, bytes];
+    // SAFETY: the kernel only reads the source; what it writes is the program's, which asked for it.
+    let copied = unsafe { across(nr::__NR_process_vm_writev, from, &[[address, bytes]]) };
     all_of(copied, bytes)
 }
 
@@ -382,9 +393,18 @@ pub unsafe fn gather(parts: &[Part], out: *mut u8) -> usize {
 /// # Safety
 /// The program must not miss what they hold.
 pub unsafe fn drop_parts(parts: &[Part]) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { advise_parts(parts, nr::MADV_DONTNEED as usize) }
+}
+
+/// Gives advice about parts of this very process's memory with one call; gives for how many bytes it was taken, of
+/// the parts in their order.
+///
+/// # Safety
+/// What the advice changes is the caller's to change.
+pub(crate) unsafe fn advise_parts(parts: &[Part], advice: usize) -> usize {
     /// `PIDFD_SELF_THREAD`.
     const SELF: i32 = -10000;
-    let advice = nr::MADV_DONTNEED as usize;
     let arguments = [SELF as usize, parts.as_ptr() as usize, parts.len(), advice, 0];
     // SAFETY: the caller's promise.
     unsafe { checked(nr::__NR_process_madvise, arguments) }.unwrap_or(0)

@@ -4,6 +4,8 @@
 //! Source: arch/x86/include/uapi/asm/{sigcontext,ucontext,signal}.h and
 //! arch/x86/kernel/signal_64.c (`x64_setup_rt_frame`).
 
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use crate::syscall::{Errno, checked, nr};
 
 /// An instruction that there is not.
@@ -21,6 +23,8 @@ pub const SIGURG: u32 = 23;
 pub const SIGSYS: u32 = 31;
 /// What an access that may not be is answered with, and a signal for which there is no room.
 pub const SIGSEGV: u32 = 11;
+/// Code of a SIGSEGV that the processor's protection keys are the cause of.
+pub const SEGV_PKUERR: i32 = 4;
 /// Highest signal number.
 pub const SIGNALS: usize = 64;
 
@@ -74,8 +78,28 @@ pub const fn only(signal: u32) -> Mask {
 /// The signals by which the kernel calls the pager: blocked, they would end the process.
 pub const FORCED: Mask = only(SIGBUS) | only(SIGSYS);
 
+/// The signals that are never in a thread's real mask while it is managed by userfaultfd.
+const OURS: Mask = FORCED | only(SIGURG);
+
+/// Those of this process. An atomic word, as an instruction of ours reads it, too.
+pub static OURS_NOW: AtomicU64 = AtomicU64::new(OURS);
+
 /// The signals that are never in a thread's real mask while it is managed.
-pub const OURS: Mask = FORCED | only(SIGURG);
+#[inline]
+pub fn ours() -> Mask {
+    OURS_NOW.load(Relaxed)
+}
+
+/// Whether a signal is one of them.
+#[inline]
+pub fn is_ours(signal: u32) -> bool {
+    ours() & only(signal) != 0
+}
+
+/// Has SIGSEGV be one of them, by which guard pages are noticed. Before anything is managed.
+pub fn watch_by_guards() {
+    OURS_NOW.store(OURS | only(SIGSEGV), Relaxed);
+}
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]

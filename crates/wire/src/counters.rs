@@ -106,13 +106,16 @@ pub enum EventKind {
     HasRing,
     /// Who traces a program serves its calls in the kernel's place, as proot does: it runs without zpager.
     Emulated,
+    /// A program that is watched by guard pages begins a thread and may not open its own memory file, without which
+    /// that cannot be done beside others: it runs without zpager.
+    NoMemoryFile,
     /// A program had a virtual machine before it was to be managed, whose memory the kernel goes on to use: it
     /// runs without zpager.
     HasMachine,
 }
 
 /// Every kind, in the order of their numbers.
-pub const EVENT_KINDS: [EventKind; 16] = [
+pub const EVENT_KINDS: [EventKind; 17] = [
     EventKind::StoreWriteFailed,
     EventKind::StoreFull,
     EventKind::BudgetExceeded,
@@ -128,6 +131,7 @@ pub const EVENT_KINDS: [EventKind; 16] = [
     EventKind::Sandboxed,
     EventKind::HasRing,
     EventKind::Emulated,
+    EventKind::NoMemoryFile,
     EventKind::HasMachine,
 ];
 

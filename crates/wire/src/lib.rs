@@ -136,6 +136,29 @@ pub enum Lifting {
     ByStretches = 2,
 }
 
+/// By what the kernel tells of accesses to pages that are not there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Watching {
+    /// userfaultfd(2).
+    #[default]
+    Userfaultfd = 0,
+    /// Guard pages, where that is forbidden.
+    Guards = 1,
+}
+
+impl Watching {
+    /// What `watching as u8` was of.
+    #[must_use]
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Watching::Userfaultfd),
+            1 => Some(Watching::Guards),
+            _ => None,
+        }
+    }
+}
+
 /// Words in which a design and its parameters travel.
 pub const DESIGN_WORDS: usize = 27;
 
@@ -223,6 +246,8 @@ pub struct Settings {
     pub from_start: u8,
     /// A [`Lifting`].
     pub lifting: u8,
+    /// A [`Watching`].
+    pub watching: u8,
     /// What compresses pages once more that leave for the stores, as the policy crate writes it; 0 for
     /// nothing.
     pub store_codec: u8,
@@ -250,6 +275,7 @@ impl Settings {
         ids: 1,
         from_start: 0,
         lifting: Lifting::AsFound as u8,
+        watching: Watching::Userfaultfd as u8,
         store_codec: 0,
         store_encrypt: 0,
         store_key: StoreKey([0; 32]),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use zpager_codec::CodecId;
 use zpager_policy::{Design, DesignId, Settings, StoreCodec};
 use zpager_remote::Server;
-use zpager_wire::Lifting;
+use zpager_wire::{Lifting, Watching};
 
 use super::program::Program;
 use super::stores::choice::{self, ServerChoice, StoreChoice};
@@ -43,6 +43,8 @@ pub(crate) struct Environment {
     pub(crate) from_start: Option<bool>,
     /// `ZPAGER_LIFT`: how to lift pages.
     pub(crate) lifting: Lifting,
+    /// `ZPAGER_WATCH`: by what the kernel tells of absent pages, where the user decides it.
+    pub(crate) watching: Option<Watching>,
     /// `ZPAGER_RING`: words of the ring of a run that is recorded.
     pub(crate) ring_words: Option<u64>,
 }
@@ -62,6 +64,9 @@ impl Environment {
                 Some(value) if value == "stretches" => Lifting::ByStretches,
                 _ => Lifting::AsFound,
             },
+            watching: variable("ZPAGER_WATCH")
+                .filter(|value| value == "guards")
+                .map(|_| Watching::Guards),
             ring_words: variable("ZPAGER_RING").and_then(|value| value.to_str()?.parse().ok()),
         }
     }
@@ -106,6 +111,8 @@ pub(crate) struct Configuration {
     pub(crate) from_start: Option<bool>,
     /// How to lift pages.
     pub(crate) lifting: Lifting,
+    /// By what the kernel tells of absent pages, where the user decides it.
+    pub(crate) watching: Option<Watching>,
     /// The program.
     pub(crate) program: Program,
 }
@@ -152,6 +159,7 @@ impl Configuration {
             quiet: arguments.quiet,
             from_start: environment.from_start,
             lifting: environment.lifting,
+            watching: environment.watching,
             program,
         })
     }

@@ -1,7 +1,8 @@
 //! Whether this kernel, in this container, has what managing a program takes.
 //!
 //! Everything is found out by trying it: versions say nothing about a seccomp
-//! filter. Sources: Linux Documentation/admin-guide/mm/userfaultfd.rst and
+//! filter. Where userfaultfd may not be used guard pages stand in for it (Linux 6.13).
+//! Sources: Linux Documentation/admin-guide/mm/userfaultfd.rst and
 //! Documentation/admin-guide/syscall-user-dispatch.rst.
 
 use std::sync::atomic::AtomicU8;
@@ -9,7 +10,8 @@ use std::sync::atomic::AtomicU8;
 use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
-use zpager_sys::process;
+use zpager_sys::{guards, process};
+use zpager_wire::Watching;
 
 use super::outer;
 use crate::failure::Failure;
@@ -35,20 +37,43 @@ struct UffdioApi {
 const EMULATED: &str = "what traces zpager serves system calls in the kernel's place, as proot does, where no \
                         program can be managed: use namespaces in place of it, by bwrap or unshare";
 
-/// Tries everything once. Where another zpager manages this process, begins it anew without that.
+/// Tries everything once, and gives by what programs are watched: by what is `wanted`, for tests, or by what there is.
+/// Where another zpager manages this process, begins it anew without that.
 ///
 /// # Errors
 /// What is missing, and what gives it.
-pub(crate) fn check() -> Result<(), Failure> {
+pub(crate) fn check(wanted: Option<Watching>) -> Result<Watching, Failure> {
     if process::is_brk_emulated() {
         return Err(Failure::own(EMULATED));
     }
-    try_userfaultfd().map_err(|error| Failure::own(userfaultfd_advice(error)))?;
+    let watching = match wanted {
+        Some(Watching::Guards) => try_guards().map(|()| Watching::Guards)?,
+        _ => choose_watching(try_userfaultfd(), || guards::try_all().is_ok())?,
+    };
     try_dispatch().map_err(|error| {
         if error == Errno::INVAL {
             outer::leave();
         }
         Failure::own(dispatch_advice(error))
+    })?;
+    Ok(watching)
+}
+
+/// userfaultfd where it can be used, else guard pages where these can.
+fn choose_watching(
+    userfaultfd: Result<(), Errno>,
+    has_guards: impl FnOnce() -> bool,
+) -> Result<Watching, Failure> {
+    match userfaultfd {
+        Ok(()) => Ok(Watching::Userfaultfd),
+        Err(_) if has_guards() => Ok(Watching::Guards),
+        Err(error) => Err(Failure::own(userfaultfd_advice(error))),
+    }
+}
+
+fn try_guards() -> Result<(), Failure> {
+    guards::try_all().map_err(|_| {
+        Failure::own("guard pages are missing: they take Linux 6.13 or newer, and /proc")
     })
 }
 
@@ -71,7 +96,7 @@ fn userfaultfd_advice(error: Errno) -> String {
         }
         Errno::PERM | Errno::ACCESS => "userfaultfd is forbidden here: start the container with a \
                                         seccomp profile that allows userfaultfd, or with none \
-                                        (--security-opt seccomp=unconfined)"
+                                        (--security-opt seccomp=unconfined), or use Linux 6.13 or newer"
             .into(),
         Errno::INVAL => "userfaultfd cannot work for ordinary users here: it takes Linux 5.11 or \
                          newer"

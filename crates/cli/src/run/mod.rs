@@ -42,8 +42,8 @@ use status::Exit;
 pub(crate) fn main(arguments: RunArguments) -> Result<ExitCode, Failure> {
     let configuration = Configuration::check(arguments, &Environment::of_this_process())?;
     let mut notices = report::Notices::new(configuration.quiet);
-    kernel::check()?;
-    let mut session = Session::set_up(&configuration, None, &mut notices)?;
+    let watching = kernel::check(configuration.watching)?;
+    let mut session = Session::set_up(&configuration, watching, None, &mut notices)?;
     let ended = supervisor::run(&session, &configuration, &mut notices, None);
     session.end();
     let ended = ended?;
@@ -61,8 +61,9 @@ pub(crate) fn record(
     recording: &mut Recording<'_>,
 ) -> Result<Exit, Failure> {
     let mut notices = report::Notices::new(configuration.quiet);
-    kernel::check()?;
-    let mut session = Session::set_up(configuration, Some(ring.as_fd()), &mut notices)?;
+    let watching = kernel::check(configuration.watching)?;
+    let ring = Some(ring.as_fd());
+    let mut session = Session::set_up(configuration, watching, ring, &mut notices)?;
     let ended = supervisor::run(&session, configuration, &mut notices, Some(recording));
     session.end();
     Ok(ended?.exit)

@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use rustix::rand::GetRandomFlags;
 use zpager_sys::process::Confinement;
 use zpager_wire::{
-    CONTROL_VARIABLE, STORES_MAX, ServerSettings, Settings, StoreKey, StoreSettings,
+    CONTROL_VARIABLE, STORES_MAX, ServerSettings, Settings, StoreKey, StoreSettings, Watching,
 };
 
 use super::budget::{self, Budget};
@@ -33,6 +33,11 @@ use super::stores::{self, OpenStores};
 use super::supervisor::signals::Signals;
 use crate::failure::{Failure, OrFail};
 use crate::file_limit;
+
+/// What pages are watched by where nothing better may be used.
+const FORBIDDEN: &str = "userfaultfd is forbidden here, so guard pages stand in for it, which takes up to three \
+                         times as long: allow it in the container's seccomp profile, or start it with \
+                         none (--security-opt seccomp=unconfined)";
 
 /// Budgets below this are managed from the program's start: it is used up before a supervisor
 /// that looks now and then can act.
@@ -60,6 +65,7 @@ impl Session {
     /// What could not be had.
     pub(crate) fn set_up(
         configuration: &Configuration,
+        watching: Watching,
         ring: Option<BorrowedFd<'_>>,
         notices: &mut Notices,
     ) -> Result<Self, Failure> {
@@ -68,6 +74,12 @@ impl Session {
         let stores = stores::open(&configuration.store, configuration.store_limit_bytes, notices)
             .map_err(|failure| name_source(failure, configuration.store_has_flag))?;
         let agent = image::unpack()?;
+        if watching == Watching::Guards {
+            zpager_sys::signal::watch_by_guards();
+            if configuration.watching.is_none() {
+                notices.warn(FORBIDDEN);
+            }
+        }
         let from_start = has_to_manage_from_start(configuration, &budget, notices);
         let confinement = Confinement::own();
         let control = SharedControl::new(Settings {
@@ -87,6 +99,7 @@ impl Session {
             ids: confinement.ids,
             from_start: from_start.into(),
             lifting: configuration.lifting as u8,
+            watching: watching as u8,
             store_codec: configuration.store_codec.to_byte(),
             store_encrypt: configuration.store_encrypt.into(),
             store_key: if configuration.store_encrypt { make_key()? } else { StoreKey::default() },

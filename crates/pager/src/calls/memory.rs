@@ -129,7 +129,7 @@ impl Process {
                     self.dropped(pages.clone());
                 }
                 if is_candidate {
-                    self.manage(pages, (protection & PROTECTION_MASK) as u32);
+                    self.manage_fresh(pages, (protection & PROTECTION_MASK) as u32);
                 }
             }
             Err(_) if is_fixed => self.drop_unmapped(pages_of(address, page_end(bytes))),
@@ -160,7 +160,11 @@ impl Process {
             return Outcome::Done(EINVAL.as_result());
         }
         let from = pages_of(old, old_bytes);
-        self.manage_gaps(&from);
+        if self.is_guarded() {
+            self.open_all(&from);
+        } else {
+            self.manage_gaps(&from);
+        }
         // Linux 6.17 would move the first of several mappings and then refuse; before, it refused at once.
         if is_fixed && self.regions.overlaps(&from) && maps::are_several(old, old_bytes) {
             return Outcome::Done(EFAULT.as_result());
@@ -192,7 +196,7 @@ impl Process {
                 if to.end < from.end {
                     self.dropped(to.end..from.end);
                 } else if from.end < to.end {
-                    self.manage(from.end..to.end, region.protection);
+                    self.manage_fresh(from.end..to.end, region.protection);
                     self.regions.set_in_child(from.end..to.end, region.in_child);
                 }
             }
@@ -247,7 +251,8 @@ impl Process {
     /// A mapping that was too small to be managed may have become large.
     fn remapped_unmanaged(&mut self, start: usize, pages: Pages, old_bytes: usize) {
         let bytes = (pages.end - pages.start) as usize * PAGE_BYTES;
-        if bytes < MANAGED_BYTES_MIN || bytes <= old_bytes {
+        // What threads may access cannot be taken in by guards, which would drop what they write meanwhile.
+        if bytes < MANAGED_BYTES_MIN || bytes <= old_bytes || self.is_guarded() {
             return;
         }
         if let Some(line) = maps::anonymous_at(start)
@@ -276,10 +281,13 @@ impl Process {
         if !self.manage(to.clone(), protection) {
             fail(EINVAL, to.start as usize * PAGE_BYTES);
         }
+        self.cover_grown(to.start + common..to.end, protection);
         self.regions.set_in_child(to.clone(), in_child);
-        self.protect_shared(&Region { start: to.start, end: to.end, protection, in_child });
+        if !self.is_guarded() {
+            self.protect_shared(&Region { start: to.start, end: to.end, protection, in_child });
+        }
         if keeps_old {
-            self.manage(from.clone(), protection);
+            self.manage_fresh(from.clone(), protection);
             self.regions.set_in_child(from, in_child);
         }
     }
@@ -291,6 +299,10 @@ impl Process {
         }
         let pages = pages_of(start, page_end(bytes));
         self.end_copies(&pages);
+        self.open_all(&pages);
+        if protection & PROTECTION_MASK != 0 {
+            self.cover_inaccessible(&pages);
+        }
         let result = self.make(number, arguments);
         if result.is_ok() {
             self.regions.protect(pages, (protection & PROTECTION_MASK) as u32);
@@ -329,6 +341,14 @@ impl Process {
             return Outcome::GoOn;
         }
         match advice as u32 {
+            nr::MADV_DONTNEED
+            | nr::MADV_FREE
+            | nr::MADV_DONTNEED_LOCKED
+            | nr::MADV_GUARD_REMOVE
+                if self.is_guarded() =>
+            {
+                Outcome::of(self.advise_guarded(pages, advice as u32))
+            }
             nr::MADV_DONTNEED | nr::MADV_FREE | nr::MADV_DONTNEED_LOCKED => {
                 let advice = match advice as u32 {
                     nr::MADV_FREE => nr::MADV_DONTNEED as usize,
@@ -402,7 +422,11 @@ impl Process {
         match result {
             Ok(_) => {
                 self.forget(pages.clone());
-                self.unmanage(pages);
+                if self.is_guarded() {
+                    self.leave_alone(pages);
+                } else {
+                    self.unmanage(pages);
+                }
             }
             Err(_) => self.forget_missing(pages),
         }
@@ -479,7 +503,7 @@ impl Process {
             if new < old {
                 self.dropped(pages_of(new, old - new));
             } else if new > old {
-                self.manage(pages_of(old, new - old), nr::PROT_READ | nr::PROT_WRITE);
+                self.manage_fresh(pages_of(old, new - old), nr::PROT_READ | nr::PROT_WRITE);
             }
             self.program_break = now;
         }

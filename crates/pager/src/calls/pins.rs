@@ -2,7 +2,7 @@
 //! transfers, devices that take memory by its address, sockets with a ring of buffers.
 //!
 //! `UFFDIO_MOVE` refuses such a page; what drops pages would part it from the one that the program
-//! sees ([`crate::stretches`]). Which pages those are cannot be seen, so the process is taken to have
+//! sees ([`crate::stretches`]); by guards such a process gives no pages any more. Which pages those are cannot be seen, so the process is taken to have
 //! some from the first call on that may lead to them, or from the start of its management where it
 //! has a device mapped.
 //!
@@ -23,12 +23,14 @@ pub(super) const SOL_XDP: usize = 283;
 impl Process {
     /// Notes what a request to a device may do.
     pub(super) fn note_request(&mut self, request: usize) {
-        self.may_pin |= keeps_memory(request);
+        self.may_pin_unseen |= keeps_memory(request);
+        self.may_pin |= self.may_pin_unseen;
     }
 
     /// Notes what an option of a socket, of such a level, may do.
     pub(super) fn note_option(&mut self, level: usize) {
-        self.may_pin |= level == SOL_XDP;
+        self.may_pin_unseen |= level == SOL_XDP;
+        self.may_pin |= self.may_pin_unseen;
     }
 }
 

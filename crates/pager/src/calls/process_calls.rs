@@ -6,6 +6,7 @@ use zpager_sys::processor::{self, PR_SET_TSC, PR_TSC_SIGSEGV};
 use zpager_sys::signal::Context;
 use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, limits, process};
+use zpager_wire::EventKind;
 
 use super::Outcome;
 use crate::hold::{Sure, Window};
@@ -35,6 +36,11 @@ impl Process {
         let arguments = context.registers.arguments();
         let [first, second, third, ..] = arguments;
         match context.registers.rax as u32 {
+            nr::__NR_clone | nr::__NR_clone3
+                if self.is_without_file() && self.begins_thread(context) =>
+            {
+                self.leave_for(thread, context, EventKind::NoMemoryFile)
+            }
             nr::__NR_clone | nr::__NR_clone3 | nr::__NR_fork | nr::__NR_vfork => {
                 match self.spawn(thread, context) {
                     Ok(spawn) => Outcome::Spawn(spawn),
@@ -229,7 +235,7 @@ impl Process {
         self.control.retire(&self.tables, self.slot, identity::run_pid());
         if self.shares_descriptors && self.threads.is_alone(thread) {
             // The parent would keep it. Nobody touches managed memory any more.
-            self.uffd.fd().close();
+            self.watch.close();
         }
         Outcome::End
     }

@@ -24,7 +24,7 @@ use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::file::Fd;
-use zpager_sys::signal::{self, Context, OURS, SIGNALS, only};
+use zpager_sys::signal::{self, Context, SIGNALS, is_ours};
 use zpager_sys::syscall::nr;
 use zpager_sys::{Errno, PAGE_BYTES, dispatch, limits, process};
 use zpager_wire::EventKind;
@@ -197,7 +197,8 @@ impl Process {
         // SAFETY: readable, by the probes, and nobody else runs in this memory.
         let instructions =
             unsafe { core::slice::from_raw_parts(start as *const Instruction, length) };
-        !OWN_CALLS.iter().all(|&call| lets_pass(instructions, call))
+        let is_used = |call: u32| call != nr::__NR_userfaultfd || !self.is_guarded();
+        !OWN_CALLS.iter().all(|&call| !is_used(call) || lets_pass(instructions, call))
     }
 
     /// Whether what is swapped out fits RAM besides what is there.
@@ -229,7 +230,7 @@ impl Process {
         for number in 1..=SIGNALS as u32 {
             let asked = self.actions[number as usize];
             let is_carrier = number == CARRIER && self.fd_signals != 0;
-            let is_told = is_handler(&asked) || OURS & only(number) != 0 || is_carrier;
+            let is_told = is_handler(&asked) || is_ours(number) || is_carrier;
             if is_told || tracees::may_be_handled(number, &asked) {
                 // SAFETY: the program's own handler, or none.
                 let _ = unsafe { signal::action(number, Some(&asked)) };

@@ -4,8 +4,8 @@ use core::mem::offset_of;
 
 use zpager_sys::Errno;
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, Frame, OURS, SA_KEPT, SIG_IGN, SIGNALS, SS_AUTODISARM,
-    SS_DISABLE, SS_ONSTACK, fpstate_bytes, only,
+    self, Action, AlternateStack, Context, Frame, SA_KEPT, SIG_IGN, SIGNALS, SS_AUTODISARM,
+    SS_DISABLE, SS_ONSTACK, fpstate_bytes, only, ours,
 };
 use zpager_sys::syscall::nr;
 
@@ -79,7 +79,7 @@ impl Process {
                 // with the memory: posix_spawn() resets them before it runs the program.
                 self.actions[signal] = before;
                 let is_ignored = handler == SIG_IGN;
-                let kind = only(signal as u32) & OURS;
+                let kind = only(signal as u32) & ours();
                 thread.ignored = thread.ignored & !kind | if is_ignored { kind } else { 0 };
             }
         }
@@ -92,7 +92,7 @@ impl Process {
         if bytes != MASK_BYTES {
             return Err(EINVAL);
         }
-        let before = context.mask & !OURS | thread.pretended_mask;
+        let before = context.mask & !ours() | thread.pretended_mask;
         if new != 0 {
             let [asked] = self.read_words(thread, context, new).ok_or(EFAULT)?;
             let asked = asked as u64;
@@ -104,7 +104,7 @@ impl Process {
             };
             self.pretend_mask(thread, mask);
             // The handler's return sets the mask.
-            context.mask = mask & !(OURS | only(SIGKILL as u32) | only(SIGSTOP as u32));
+            context.mask = mask & !(ours() | only(SIGKILL as u32) | only(SIGSTOP as u32));
         }
         self.tell_words(thread, context, old, [before as usize])
     }
@@ -115,7 +115,7 @@ impl Process {
             return Err(EINVAL);
         }
         let carrier = if self.fd_signals != 0 { only(CARRIER) } else { 0 };
-        let pending = signal::pending() & !(OURS | carrier) | self.parked_for(thread);
+        let pending = signal::pending() & !(ours() | carrier) | self.parked_for(thread);
         self.tell_words(thread, context, set, [pending as usize])
     }
 
@@ -152,7 +152,7 @@ impl Process {
             }
         }
         // The floating-point state is read where the program has it.
-        *context = Context { mask: program.mask & !OURS, stack: context.stack, ..program };
+        *context = Context { mask: program.mask & !ours(), stack: context.stack, ..program };
         Outcome::Arranged
     }
 

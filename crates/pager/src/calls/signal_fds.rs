@@ -17,7 +17,7 @@
 //! `execve`.
 
 use zpager_sys::process;
-use zpager_sys::signal::{self, Context, Info, Mask, OURS, SI_TKILL, SI_USER, only};
+use zpager_sys::signal::{self, Context, Info, Mask, SI_TKILL, SI_USER, only, ours};
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
@@ -41,16 +41,16 @@ impl Process {
         let Some([asked]) = self.peek_words::<1>(mask).filter(|_| bytes == MASK_BYTES) else {
             return Outcome::GoOn;
         };
-        let ours = asked as Mask & OURS;
-        if ours == 0 || !self.take_carrier() {
+        let taken = asked as Mask & ours();
+        if taken == 0 || !self.take_carrier() {
             return Outcome::GoOn;
         }
-        let mask = asked as Mask & !OURS | only(CARRIER);
+        let mask = asked as Mask & !ours() | only(CARRIER);
         let arguments = [fd, (&raw const mask) as usize, bytes, flags, 0, 0];
         // SAFETY: the program's own call; the kernel only reads the mask.
         let result = unsafe { syscall::call(context.registers.rax as u32, arguments) };
         if result >= 0 {
-            self.fd_signals |= ours;
+            self.fd_signals |= taken;
             self.announce(thread);
         }
         Outcome::Done(result)

@@ -13,7 +13,7 @@
 //! its whole time again.
 
 use zpager_sys::process;
-use zpager_sys::signal::{Context, Info, Mask, OURS, Registers, only};
+use zpager_sys::signal::{Context, Info, Mask, Registers, only, ours};
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
@@ -48,7 +48,7 @@ impl Process {
         }
         thread.temporary_mask = Some(mask);
         let carrier = if self.fd_signals != 0 { only(CARRIER) } else { 0 };
-        let kernel_mask = mask & !OURS | carrier;
+        let kernel_mask = mask & !ours() | carrier;
         if kernel_mask == mask {
             return Outcome::GoOn;
         }
@@ -93,17 +93,17 @@ impl Process {
         let [set, told, _, bytes, ..] = context.registers.arguments();
         let set = self.read_words(thread, context, set).filter(|_| bytes == MASK_BYTES);
         let Some([set]) = set else { return Outcome::GoOn };
-        let ours = set as Mask & OURS;
-        if ours == 0 {
+        let wanted = set as Mask & ours();
+        if wanted == 0 {
             return Outcome::GoOn;
         }
-        if let Some((signal, info)) = self.take_parked(thread, ours) {
+        if let Some((signal, info)) = self.take_parked(thread, wanted) {
             return Outcome::Done(tell(told, signal, &info));
         }
         thread.watch(context);
-        thread.waits_for = ours;
+        thread.waits_for = wanted;
         let carrier = if self.fd_signals != 0 { only(CARRIER) } else { 0 };
-        thread.kernel_mask[0] = (set as Mask & !(OURS | carrier)) as usize;
+        thread.kernel_mask[0] = (set as Mask & !(ours() | carrier)) as usize;
         context.registers.rdi = (&raw const thread.kernel_mask) as usize;
         Outcome::Arranged
     }

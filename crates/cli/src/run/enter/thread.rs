@@ -37,9 +37,6 @@ const ENTRY_FLAGS: u64 = 0x202;
 const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
-/// Signals that the agent lives by: no thread of a managed process may block them.
-const AGENT_SIGNALS: u64 = bit(libc::SIGSYS) | bit(libc::SIGBUS) | bit(libc::SIGURG);
-
 /// Signals that stop a process (signal(7)).
 const STOPS: [c_int; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
@@ -164,7 +161,8 @@ impl StoppedThread {
         let own = [self.registers.rsp, self.registers.fs_base, self.mask];
         self.enter_with(at, entry, own)?;
         self.is_managed = true;
-        self.mask &= !AGENT_SIGNALS;
+        // No thread of a managed process may block what the agent lives by.
+        self.mask &= !zpager_sys::signal::ours();
         [&mut self.stopped, &mut self.registers].into_iter().for_each(forget_call);
         Ok(())
     }

@@ -49,6 +49,7 @@ fn ends_the_program(kind: EventKind) -> bool {
         | EventKind::Sandboxed
         | EventKind::HasRing
         | EventKind::Emulated
+        | EventKind::NoMemoryFile
         | EventKind::HasMachine => false,
     }
 }
@@ -114,6 +115,10 @@ fn describe(kind: EventKind, event: &Event) -> String {
         EventKind::Emulated => format!(
             "process {pid} is not managed and not counted in the budget: who traces it serves its brk(2) \
              in the kernel's place, as proot does"
+        ),
+        EventKind::NoMemoryFile => format!(
+            "process {pid} is not managed any more and not counted in the budget: it begins a thread, and may not \
+             open /proc/self/mem, having changed its user: let it use userfaultfd"
         ),
         EventKind::HasMachine => format!(
             "process {pid} is not managed and not counted in the budget: the kernel uses its memory \
