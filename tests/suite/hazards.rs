@@ -315,6 +315,20 @@ mod agentless {
     }
 }
 
+/// Without userfaultfd a process that may not open its own memory leaves management before it has threads, and is told.
+#[test]
+fn a_thread_of_one_that_may_not_open_its_memory() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give up its user");
+        return;
+    }
+    let job = || victims::job("dropped");
+    let managed = check(job(), Setup::of_mib(20).lift(Lift::Guards));
+    assert!(managed.outcome.stderr.contains("/proc/self/mem"), "{}", managed.outcome.report());
+    let managed = check(job(), Setup::of_mib(20));
+    assert!(!managed.outcome.stderr.contains("warning"), "{}", managed.outcome.report());
+}
+
 /// A process is killed while the pager works in it, and others have its memory. Nobody knows what is
 /// whole then: they are ended and the user is told, or it was not in the middle of anything.
 mod struck {

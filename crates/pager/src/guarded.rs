@@ -66,14 +66,14 @@ impl Process {
             return false;
         }
         if self.is_guarded() && protection != nr::PROT_NONE && !self.cover(&pages) {
-            self.leave_alone(pages);
+            self.unmanage(pages);
             return false;
         }
         true
     }
 
     /// Puts guards in place of pages of which none is there; false where they cannot be, or would be too many.
-    pub(crate) fn cover(&self, pages: &Pages) -> bool {
+    fn cover(&self, pages: &Pages) -> bool {
         let (start, bytes) = bytes_of(pages);
         // SAFETY: there is nothing to miss.
         bytes as u64 / BUDGETS_MAX <= self.control.settings.budget_bytes
@@ -145,7 +145,7 @@ impl Process {
     pub(crate) fn cover_grown(&mut self, grown: Pages, protection: u32) {
         let wants_guards = self.is_guarded() && protection != nr::PROT_NONE && !grown.is_empty();
         if wants_guards && !self.cover(&grown) {
-            self.leave_alone(grown);
+            self.unmanage(grown);
         }
     }
 
