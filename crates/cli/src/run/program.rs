@@ -202,7 +202,7 @@ fn check_object(file: &Path, head: &[u8]) -> Result<(), Failure> {
         Linkage::Static if enter::is_permitted() => Ok(()),
         Linkage::Static => Err(Failure::own(format!(
             "{shown}: statically linked, so the agent has to be put into it by ptrace, which is not \
-             permitted here: allow ptrace and kcmp in the sandbox, or use a dynamically linked build"
+             permitted here: allow ptrace in the sandbox, or use a dynamically linked build"
         ))),
         Linkage::Library => Err(Failure::own(format!(
             "{shown}: a shared object or a dynamic loader, not a program: name the program itself"

@@ -195,7 +195,7 @@ fn has_to_manage_from_start(
     if !permitted {
         notices.warn(
             "ptrace is not permitted here, so programs are managed from their start, which costs \
-             time also while they fit: allow ptrace and kcmp in the sandbox",
+             time also while they fit: allow ptrace in the sandbox",
         );
     }
     !permitted

@@ -15,6 +15,7 @@ mod hold;
 mod layout;
 mod loading;
 mod machines;
+mod memories;
 mod pass;
 mod place;
 mod ptrace;
@@ -49,13 +50,11 @@ use caller::Caller;
 use hold::{Hold, Stopping, Stragglers};
 use layout::Layout;
 use loading::Credentials;
+pub(crate) use memories::share_memory;
 use pass::Handed;
 use place::Given;
 use ptrace::Report;
 use thread::{StoppedThread, Trouble};
-
-/// `KCMP_VM`: compare the memory of two processes (kcmp(2)).
-const KCMP_VM: c_int = 1;
 
 /// How `/proc` names files that are memory (memfd_create(2)).
 const MEMORY_FILE: &str = "/memfd:";
@@ -621,18 +620,6 @@ fn base_of(maps: &str, agent_inode: u64) -> Option<u64> {
     })
 }
 
-/// Whether two processes share their memory, as a child of vfork(2) does with its parent; `None`
-/// when the kernel does not tell.
-pub(crate) fn share_memory(first: pid_t, second: pid_t) -> Option<bool> {
-    let [first, second] = [first, second].map(living_thread);
-    // SAFETY: kcmp(2) reads nothing but its arguments.
-    match unsafe { libc::syscall(libc::SYS_kcmp, first, second, KCMP_VM, 0, 0) } {
-        0 => Some(true),
-        1.. => Some(false),
-        _ => None,
-    }
-}
-
 /// Whether processes can be entered here, which is found out once.
 pub(crate) fn is_permitted() -> bool {
     static IS_PERMITTED: OnceLock<bool> = OnceLock::new();
@@ -640,7 +627,7 @@ pub(crate) fn is_permitted() -> bool {
 }
 
 /// Finds out by trying whether processes can be entered here: a seccomp filter or a security
-/// module may forbid ptrace(2) or kcmp(2).
+/// module may forbid ptrace(2), or what tells whether two of them have one memory.
 fn try_entering() -> bool {
     // SAFETY: the child makes only system calls until it is killed.
     let child = match unsafe { libc::fork() } {

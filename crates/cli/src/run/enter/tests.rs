@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::hold::noting_ends;
+use super::memories::have_one_filter;
 use super::*;
 use crate::run::living::is_ending;
 
@@ -216,6 +217,7 @@ fn in_vfork() -> Victim {
         let children = crate::run::supervisor::children_of(victim.pid()).expect("listed");
         if let [child] = children[..] {
             assert_eq!(share_memory(child, victim.pid()), Some(true));
+            assert_eq!(have_one_filter(child, victim.pid()), Some(true));
             return victim;
         }
         std::thread::sleep(Duration::from_millis(1));
