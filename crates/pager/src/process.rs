@@ -127,7 +127,7 @@ pub(crate) struct Process {
     pub(crate) asks_in_child: bool,
     /// The kernel or a device may have pages beyond a call and write them.
     pub(crate) may_pin: bool,
-    /// The latter, by what is not held meanwhile: no page of it can be seen to be such.
+    /// The latter, by requests that do not say which.
     pub(crate) may_pin_unseen: bool,
     /// By which the kernel would be given memory without a call.
     pub(crate) rings: Rings,

@@ -1,13 +1,13 @@
 //! Every signal of a managed process goes through here.
 //!
 //! The kernel delivers each one that the program handles to [`on_signal`], on the
-//! thread's block, with all signals blocked, and SIGBUS to `handle_fault` with none, as
+//! thread's block, with all signals blocked, and those of faults to `handle_fault` with none, as
 //! long as nobody else has this memory ([`crate::resume`]). Dispatched calls and faults are served there.
 //! Anything else is the program's: a frame as the kernel would have built it is put on
 //! the stack where the program expects it, after that part of the stack has been brought
 //! in, and the thread goes on in the program's handler.
 //!
-//! Invariants: SIGBUS, SIGSYS and SIGURG are in no thread's real mask while it runs
+//! Invariants: SIGBUS, SIGSYS and SIGURG, and SIGSEGV with guard pages, are in no thread's real mask while it runs
 //! the program, but for an `execve`, by which the next one inherits what this one
 //! asked; what the program asked of them is pretended. The kernel's alternate
 //! stack is the block's; what the program set is pretended as well.
@@ -59,8 +59,8 @@ fn our_action(asked: &Action) -> Action {
     }
 }
 
-/// The same for a signal that faults may raise, as long as nobody else has this memory: who is killed by a signal that is not blocked would
-/// leave it as it is in the midst of a fault.
+/// The same for a signal that faults may raise, as long as nobody else has this memory: who is killed by a signal that
+/// is not blocked would leave it as it is in the midst of a fault.
 fn fault_action(asked: &Action) -> Action {
     let ours = our_action(asked);
     if IS_SHARED.load(Relaxed) {
@@ -168,7 +168,7 @@ impl Process {
     }
 }
 
-/// The handler that the kernel knows for all signals but SIGBUS.
+/// The handler that the kernel knows for all signals but those of faults.
 pub(crate) extern "C" fn on_signal(signal: i32, info: &Info, context: &mut Context) {
     processor::allow_unaligned();
     // SAFETY: the kernel runs this on the thread's block.

@@ -1,12 +1,11 @@
 //! By what the kernel tells of accesses to pages that are not there: userfaultfd, or guard pages where that is
 //! forbidden ([`crate::guarded`]).
 
+use zpager_sys::file::Fd;
 use zpager_sys::guards::{self, OwnMemory};
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, limits, signal};
 use zpager_wire::{Control, Watching};
-
-use zpager_sys::file::Fd;
 
 const EOPNOTSUPP: Errno = Errno(95);
 

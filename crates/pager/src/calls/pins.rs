@@ -2,9 +2,9 @@
 //! transfers, devices that take memory by its address, sockets with a ring of buffers.
 //!
 //! `UFFDIO_MOVE` refuses such a page; what drops pages would part it from the one that the program
-//! sees ([`crate::stretches`]); by guards such a process gives no pages any more. Which pages those are cannot be seen, so the process is taken to have
-//! some from the first call on that may lead to them, or from the start of its management where it
-//! has a device mapped.
+//! sees ([`crate::stretches`]), and by guards such a process gives no pages any more. Which pages those are
+//! cannot be seen, so the process is taken to have some from the first call on that may lead to them, or from
+//! the start of its management where it has a device mapped.
 //!
 //! Sources: Documentation/core-api/pin_user_pages.rst; Documentation/userspace-api/ioctl/ioctl-number.rst;
 //! Documentation/networking/af_xdp.rst.
@@ -18,25 +18,32 @@ use crate::process::Process;
 /// descriptors, sockets, files and their systems, block devices, namespaces, userfaultfd, events of
 /// the processor.
 const HARMLESS: [u8; 11] = [b'T', 0x89, b'f', b'X', b'v', b'r', 0x12, 0x94, 0xb7, 0xaa, b'$'];
+/// The same of virtual machines, of devices that are given to them, and of vhost: what they keep is named in requests
+/// that are known, and leaves management with these ([`super::ioctls`]).
+const NAMED: [u8; 3] = [0xae, b';', 0xaf];
 pub(super) const SOL_XDP: usize = 283;
 
 impl Process {
     /// Notes what a request to a device may do.
     pub(super) fn note_request(&mut self, request: usize) {
-        self.may_pin_unseen |= keeps_memory(request);
-        self.may_pin |= self.may_pin_unseen;
+        self.may_pin |= keeps_memory(request);
+        self.may_pin_unseen |= keeps_memory(request) && !NAMED.contains(&kind(request));
     }
 
     /// Notes what an option of a socket, of such a level, may do.
     pub(super) fn note_option(&mut self, level: usize) {
-        self.may_pin_unseen |= level == SOL_XDP;
-        self.may_pin |= self.may_pin_unseen;
+        self.may_pin |= level == SOL_XDP;
     }
 }
 
 /// Whether memory that a request of this number names may be kept when it is over.
 fn keeps_memory(request: usize) -> bool {
-    !HARMLESS.contains(&((request >> 8) as u8))
+    !HARMLESS.contains(&kind(request))
+}
+
+/// What a request is for, as its second byte says.
+fn kind(request: usize) -> u8 {
+    (request >> 8) as u8
 }
 
 #[cfg(test)]
