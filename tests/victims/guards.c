@@ -75,6 +75,14 @@ static void early_check(char *area, uint64_t tag) {
         }
         press();
     }
+    /* What is no guard any more is memory as any other. */
+    CHECK(madvise(area, AREA_PAGES * PAGE_BYTES, MADV_GUARD_REMOVE) == 0);
+    for (size_t page = EVERY - RUN; page < AREA_PAGES; page += EVERY) {
+        zeros_check(area + page * PAGE_BYTES, RUN * PAGE_BYTES);
+        pages_fill(area + page * PAGE_BYTES, RUN, tag + page);
+    }
+    press();
+    pages_check(area, AREA_PAGES, tag);
     CHECK(munmap(area, AREA_PAGES * PAGE_BYTES) == 0);
 }
 

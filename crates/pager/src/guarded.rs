@@ -38,6 +38,8 @@ use crate::swapout::LIFT_PAGES;
 use crate::threads::Thread;
 use crate::watch::Watch;
 
+const ENOMEM: Errno = Errno(12);
+const EOPNOTSUPP: Errno = Errno(95);
 /// A mapping with more pages that are not there than this many times the budget is left alone.
 const BUDGETS_MAX: u64 = 64;
 /// Longest way from one victim to the next that are lifted together: nobody can access what lies between meanwhile.
@@ -106,11 +108,13 @@ impl Process {
         }
     }
 
-    /// Takes pages out of management as they are, guards of the program's own among them.
-    pub(crate) fn leave_alone(&mut self, pages: Pages) {
+    /// Takes pages out of management that are guards of the program's own, and stay such.
+    pub(crate) fn leave_guards(&mut self, pages: Pages) {
         self.forget(pages.clone());
-        if !self.regions.remove(pages.clone()) {
-            fail(Errno(12), pages.start as usize * PAGE_BYTES);
+        if !self.is_guarded() {
+            self.unmanage(pages);
+        } else if !self.regions.remove(pages.clone()) {
+            fail(ENOMEM, pages.start as usize * PAGE_BYTES);
         }
     }
 
@@ -282,9 +286,9 @@ impl Process {
         source: *const u8,
         bytes: usize,
     ) -> Result<(), Errno> {
-        let Watch::Guards(memory) = self.watch else { return Err(Errno(95)) };
+        let Watch::Guards(memory) = self.watch else { return Err(EOPNOTSUPP) };
         let region = self.regions.find((target / PAGE_BYTES) as u64);
-        let Some(Region { protection, .. }) = region else { return Err(Errno(12)) };
+        let Some(Region { protection, .. }) = region else { return Err(ENOMEM) };
         let is_alone = self.is_unobserved();
         // SAFETY: the caller's promise; a thread that faults there waits for the lock, and without the file there is
         // one thread.
@@ -357,7 +361,7 @@ impl Process {
         }
         self.disown_frames(pages.clone());
         if !self.open(pages.clone()) {
-            fail(Errno(12), pages.start as usize * PAGE_BYTES);
+            fail(ENOMEM, pages.start as usize * PAGE_BYTES);
         }
     }
 

@@ -127,7 +127,7 @@ impl Process {
         let pagemap = open_pagemap().ok();
         if let Some(pagemap) = &pagemap {
             pagemap.each_guard(start..start + bytes, |guard| {
-                self.leave_alone(pages_of(guard.start, guard.len()));
+                self.leave_guards(pages_of(guard.start, guard.len()));
             });
         }
         let mut from = pages.start;

@@ -420,14 +420,7 @@ impl Process {
     fn guard(&mut self, pages: Pages, arguments: [usize; 6]) -> Outcome {
         let result = self.make(nr::__NR_madvise, arguments);
         match result {
-            Ok(_) => {
-                self.forget(pages.clone());
-                if self.is_guarded() {
-                    self.leave_alone(pages);
-                } else {
-                    self.unmanage(pages);
-                }
-            }
+            Ok(_) => self.leave_guards(pages),
             Err(_) => self.forget_missing(pages),
         }
         Outcome::of(result)
