@@ -117,7 +117,7 @@ impl Process {
                 self.publish();
                 return true;
             }
-            if is_write && self.has_shut {
+            if is_write {
                 self.open_around(&region, page);
             }
             if is_write && entry.is_protected() {
@@ -125,7 +125,7 @@ impl Process {
                 return true;
             }
             // Another thread was faster, or a page that is to be lifted by copying was written.
-            if self.lift == Lift::Copy && !self.is_guarded() && !entry.is_protected() {
+            if self.lift == Lift::Copy && !entry.is_protected() {
                 let _ = self.watch.write_protect((page as usize) * PAGE_BYTES, PAGE_BYTES, false);
             }
             if self.is_present(page) {
@@ -142,7 +142,7 @@ impl Process {
         let keep = if is_write { Keep::Nothing } else { Keep::Copies };
         let brought = self.bring_in(first, most, keep);
         thread.ahead.fetched(first, brought);
-        if is_write && self.has_shut {
+        if is_write {
             self.open_around(&region, page);
         }
         self.trim_buffers();

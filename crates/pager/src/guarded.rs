@@ -24,6 +24,7 @@
 //! page that is opened by itself is a mapping of its own, of which the kernel allows some 65,000.
 
 use zpager_sys::guards::{self, Takes, Taking};
+use zpager_sys::pagemap::Pagemap;
 use zpager_sys::process::Part;
 use zpager_sys::signal::SEGV_PKUERR;
 use zpager_sys::syscall::checked;
@@ -32,18 +33,18 @@ use zpager_sys::{Errno, PAGE_BYTES, nr};
 use crate::fault::{TRIES_MAX, fail};
 use crate::maps;
 use crate::process::Process;
-use crate::regions::{Pages, Region};
+use crate::regions::{Pages, Region, bytes_of};
 use crate::start::open_pagemap;
+use crate::stretches::GAP_PAGES_MAX;
 use crate::swapout::LIFT_PAGES;
 use crate::threads::Thread;
+use crate::unmanage::has_page;
 use crate::watch::Watch;
 
 const ENOMEM: Errno = Errno(12);
 const EOPNOTSUPP: Errno = Errno(95);
 /// A mapping with more pages that are not there than this many times the budget is left alone.
 const BUDGETS_MAX: u64 = 64;
-/// Longest way from one victim to the next that are lifted together: nobody can access what lies between meanwhile.
-const GAP_PAGES_MAX: u64 = 64;
 /// So many faults in a row on a page that is there are not looked at.
 const IDLE_FAULTS: u32 = 1024;
 /// Pages to each side that are opened with one that is written.
@@ -52,47 +53,46 @@ const NEIGHBOURS: u64 = 64;
 const FAULT_WRITE: usize = 1 << 1;
 const FAULT_FETCH: usize = 1 << 4;
 
-/// The first and one past the last byte of some pages, as a start and a length.
-fn bytes_of(pages: &Pages) -> (usize, usize) {
-    (pages.start as usize * PAGE_BYTES, (pages.end - pages.start) as usize * PAGE_BYTES)
-}
-
 impl Process {
     pub(crate) fn is_guarded(&self) -> bool {
         self.watch.is_by_guards()
     }
 
-    /// Takes memory into management that was mapped just now and has no pages yet. Gives whether it is managed now.
-    pub(crate) fn manage_fresh(&mut self, pages: Pages, protection: u32) -> bool {
-        if !self.manage(pages.clone(), protection) {
-            return false;
+    /// Takes memory into management that was mapped just now and has no pages yet.
+    pub(crate) fn manage_fresh(&mut self, pages: Pages, protection: u32) {
+        if self.manage(pages.clone(), protection) {
+            self.cover_fresh(pages, protection);
         }
-        if self.is_guarded() && protection != nr::PROT_NONE && !self.cover(&pages) {
-            self.unmanage(pages);
-            return false;
-        }
-        true
     }
 
-    /// Puts guards in place of pages of which none is there; false where they cannot be, or would be too many.
-    fn cover(&self, pages: &Pages) -> bool {
-        let (start, bytes) = bytes_of(pages);
+    /// Puts guards in place of managed pages of which none is there. Where they cannot be, or would be too many, the
+    /// pages leave management.
+    pub(crate) fn cover_fresh(&mut self, pages: Pages, protection: u32) {
+        if !self.is_guarded() || protection == nr::PROT_NONE || pages.is_empty() {
+            return;
+        }
+        let (start, bytes) = bytes_of(&pages);
+        let is_much = bytes > self.guarded_bytes_max();
         // SAFETY: there is nothing to miss.
-        bytes as u64 / BUDGETS_MAX <= self.control.settings.budget_bytes
-            && unsafe { guards::install(start, bytes) }.is_ok()
+        if is_much || unsafe { guards::install(start, bytes) }.is_err() {
+            self.unmanage(pages);
+        }
+    }
+
+    fn guarded_bytes_max(&self) -> usize {
+        self.control.settings.budget_bytes.saturating_mul(BUDGETS_MAX) as usize
     }
 
     /// Puts guards where no pages are in a managed range that no thread can access at the moment. What cannot have them
     /// leaves management.
-    pub(crate) fn cover_absent(&mut self, pages: Pages) {
+    pub(crate) fn cover_absent(&mut self, pages: Pages, pagemap: Option<&Pagemap>) {
         if !self.is_guarded() {
             return;
         }
         let (start, bytes) = bytes_of(&pages);
         let mut is_covered = true;
-        let most_bytes = self.control.settings.budget_bytes.saturating_mul(BUDGETS_MAX) as usize;
-        let mut left_bytes = most_bytes;
-        let is_told = open_pagemap().is_ok_and(|pagemap| {
+        let mut left_bytes = self.guarded_bytes_max();
+        let is_told = pagemap.is_some_and(|pagemap| {
             pagemap.each_absent(start..start + bytes, |run| {
                 match left_bytes.checked_sub(run.len()) {
                     // SAFETY: no page is there.
@@ -145,14 +145,6 @@ impl Process {
             && unsafe { checked(nr::__NR_madvise, [start, PAGE_BYTES, advice]) }.is_err()
     }
 
-    /// What a moved mapping has grown by gets guards.
-    pub(crate) fn cover_grown(&mut self, grown: Pages, protection: u32) {
-        let wants_guards = self.is_guarded() && protection != nr::PROT_NONE && !grown.is_empty();
-        if wants_guards && !self.cover(&grown) {
-            self.unmanage(grown);
-        }
-    }
-
     /// Before a range may be accessed: those parts of it that may not be get guards where nothing is.
     pub(crate) fn cover_inaccessible(&mut self, pages: &Pages) {
         let mut from = pages.start;
@@ -161,7 +153,7 @@ impl Process {
         {
             from = part.end;
             if part.protection == nr::PROT_NONE {
-                self.cover_absent(part.pages());
+                self.cover_absent(part.pages(), open_pagemap().ok().as_ref());
             }
         }
     }
@@ -255,7 +247,7 @@ impl Process {
                 }
                 Err(_) if most > 1 => most = 1,
                 // Not mapped at all: nobody can want the page.
-                Err(_) if !is_mapped(target) => {
+                Err(_) if has_page(first).is_err() => {
                     self.forget(first..first + 1);
                     done += 1;
                 }
@@ -336,6 +328,9 @@ impl Process {
     /// Lets a page be written that is in no frame, and with it neighbours that are in none, so that mappings
     /// become few again.
     pub(crate) fn open_around(&mut self, region: &Region, page: u64) {
+        if !self.has_shut {
+            return;
+        }
         let is_free = |at: &u64| self.frame_of(*at).is_none();
         let low = page.saturating_sub(NEIGHBOURS).max(region.start);
         let high = (page + NEIGHBOURS).min(region.end);
@@ -349,7 +344,7 @@ impl Process {
 
     /// Before the kernel writes pages that are in no frame.
     pub(crate) fn open_for_kernel(&mut self, pages: &Pages) {
-        if self.has_shut && !self.open(pages.clone()) {
+        if !self.open(pages.clone()) {
             self.open_all(pages);
         }
     }
@@ -388,10 +383,7 @@ impl Process {
         let pairs = victims.windows(2);
         let near =
             pairs.take_while(|pair| pair[1] < end && pair[1] - pair[0] <= GAP_PAGES_MAX).count();
-        let length = 1 + near;
-        let held = self.threads.hold_start(&(victims[0]..victims[length - 1]));
-        let free = held.map_or(length, |held| victims.partition_point(|&page| page < held));
-        (region, free.clamp(1, length))
+        (region, self.before_hold(&victims[..1 + near]))
     }
 
     /// Swaps out the first of some pages that can be taken; gives how many.
@@ -400,12 +392,12 @@ impl Process {
         self.incoming_pages_max = self.incoming_pages_max.max(victims.len());
         let mut runs = [Part::default(); LIFT_PAGES];
         let parts = runs_of(victims, &mut runs);
-        let (start, bytes) = bytes_of(&(victims[0]..victims[victims.len() - 1] + 1));
+        let stretch = victims[0]..victims[victims.len() - 1] + 1;
+        let (start, bytes) = bytes_of(&stretch);
         let takes = Takes {
             range: [start, bytes],
             parts,
-            protection: self
-                .present_protection(region, &(victims[0]..victims[victims.len() - 1] + 1)),
+            protection: self.present_protection(region, &stretch),
             is_alone: self.is_unobserved(),
             at_once: self.drops_parts,
         };
@@ -429,14 +421,6 @@ fn runs_of<'a>(pages: &[u64], runs: &'a mut [Part; LIFT_PAGES]) -> &'a [Part] {
         count += 1;
     }
     &runs[..count]
-}
-
-/// Whether something is mapped at `address`.
-fn is_mapped(address: usize) -> bool {
-    let mut present = 0u8;
-    let arguments = [address, PAGE_BYTES, (&raw mut present) as usize];
-    // SAFETY: the kernel writes one byte.
-    unsafe { checked(nr::__NR_mincore, arguments) }.is_ok()
 }
 
 #[cfg(test)]

@@ -12,6 +12,11 @@ const REGIONS_MAX: usize = 1 << 17;
 /// A range of pages, first to one past the last, by page number.
 pub(crate) type Pages = Range<u64>;
 
+/// Their first byte, and how many.
+pub(crate) fn bytes_of(pages: &Pages) -> (usize, usize) {
+    (pages.start as usize * PAGE_BYTES, (pages.end - pages.start) as usize * PAGE_BYTES)
+}
+
 /// One managed range with one protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Region {
@@ -71,7 +76,7 @@ impl Region {
 
     /// Its first byte, and how many.
     pub(crate) fn bytes(&self) -> (usize, usize) {
-        (self.start as usize * PAGE_BYTES, (self.end - self.start) as usize * PAGE_BYTES)
+        bytes_of(&self.pages())
     }
 }
 

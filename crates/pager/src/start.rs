@@ -46,6 +46,7 @@ use crate::sharing::ACCOUNT;
 use crate::spares::STAGING_PAGES;
 use crate::spawn::claim_slot;
 use crate::threads::{STARTER, Thread, Threads};
+use crate::unmanage::has_page;
 use crate::watch::Watch;
 use crate::{large_calls, signals, stubs};
 
@@ -381,15 +382,12 @@ unsafe fn leave_passed() {
 fn locks_what_comes() -> Result<bool, Errno> {
     let protection = (nr::PROT_READ | nr::PROT_WRITE) as usize;
     let kind = (nr::MAP_PRIVATE | nr::MAP_ANONYMOUS) as usize;
-    let mut present = 0u8;
     // SAFETY: a new mapping, where the kernel likes.
     let page = unsafe { checked(nr::__NR_mmap, [0, PAGE_BYTES, protection, kind, usize::MAX, 0]) }?;
-    let arguments = [page, PAGE_BYTES, (&raw mut present) as usize];
-    // SAFETY: the kernel writes one byte.
-    let asked = unsafe { checked(nr::__NR_mincore, arguments) };
+    let has_page = has_page((page / PAGE_BYTES) as u64);
     // SAFETY: nobody else knows of it.
     unsafe { checked(nr::__NR_munmap, [page, PAGE_BYTES]) }?;
-    asked.map(|_| present & 1 == 1)
+    has_page
 }
 
 /// Takes the whole process into management, alone or with all that stand still with it. `entered` is as whom

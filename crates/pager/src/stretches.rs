@@ -34,7 +34,7 @@ use crate::swapout::LIFT_PAGES;
 use crate::watch::Watch;
 
 /// Longest way from one victim to the next: what lies between is protected and let go in vain.
-const GAP_PAGES_MAX: u64 = 64;
+pub(crate) const GAP_PAGES_MAX: u64 = 64;
 /// Fewest runs for which a stretch interrupts less often than moves.
 const RUNS_MIN: usize = 3;
 
@@ -106,10 +106,15 @@ impl Process {
         let pairs = victims.windows(2).take_while(|pair| {
             pair[1] < region.end && fits(pair[1]) && self.may_be_between(pair[0], pair[1])
         });
-        let length = 1 + pairs.count();
+        First::Stretch(self.before_hold(&victims[..1 + pairs.count()]))
+    }
+
+    /// How many of the first of some victims, which are not empty, have nothing between them that is held; at least one.
+    pub(crate) fn before_hold(&self, victims: &[u64]) -> usize {
+        let length = victims.len();
         let held = self.threads.hold_start(&(victims[0]..victims[length - 1]));
         let free = held.map_or(length, |held| victims.partition_point(|&page| page < held));
-        First::Stretch(free.clamp(1, length))
+        free.clamp(1, length)
     }
 
     /// The region of a victim that can leave with a stretch.

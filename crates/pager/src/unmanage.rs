@@ -7,14 +7,14 @@
 
 use zpager_sys::pagemap::Pagemap;
 use zpager_sys::syscall::{checked, nr};
-use zpager_sys::{PAGE_BYTES, guards};
+use zpager_sys::{Errno, PAGE_BYTES, guards};
 
 use crate::copies::Keep;
 use crate::fault::fail;
 use crate::hold::pages_of;
 use crate::maps;
 use crate::process::Process;
-use crate::regions::{Pages, Region};
+use crate::regions::{Pages, Region, bytes_of};
 use crate::start::open_pagemap;
 use crate::watch::Watch;
 
@@ -31,10 +31,6 @@ pub(crate) const ROBUST_HEAD_BYTES: usize = 24;
 const PR_GET_TID_ADDRESS: usize = 40;
 /// Pages whose presence is asked at a time.
 const ADOPTED_PAGES: usize = 512;
-
-fn bytes_of(pages: &Pages) -> (usize, usize) {
-    (pages.start as usize * PAGE_BYTES, (pages.end - pages.start) as usize * PAGE_BYTES)
-}
 
 impl Process {
     /// Takes private anonymous memory into management, with what it holds. Gives whether it is managed now.
@@ -90,7 +86,7 @@ impl Process {
             fail(error, start);
         }
         if region.in_child.is_wiped && region.protection != nr::PROT_NONE {
-            self.cover_absent(region.pages());
+            self.cover_absent(region.pages(), open_pagemap().ok().as_ref());
         }
         // Guards and what is read-only come with the copy of a mapping.
         if !self.is_guarded() {
@@ -135,7 +131,7 @@ impl Process {
             from = part.end;
             self.note_present(part.pages(), pagemap.as_ref());
             if part.protection != nr::PROT_NONE {
-                self.cover_absent(part.pages());
+                self.cover_absent(part.pages(), pagemap.as_ref());
             }
         }
     }
@@ -182,11 +178,7 @@ impl Process {
 
     /// Whether the kernel has a page there.
     pub(crate) fn is_present(&self, page: u64) -> bool {
-        let mut present = 0u8;
-        let arguments = [page as usize * PAGE_BYTES, PAGE_BYTES, (&raw mut present) as usize];
-        // SAFETY: the kernel writes one byte.
-        let asked = unsafe { checked(nr::__NR_mincore, arguments) };
-        asked.is_ok() && present & 1 == 1
+        has_page(page) == Ok(true)
     }
 
     /// Takes memory out of management; all of its pages are there afterwards.
@@ -256,6 +248,17 @@ impl Process {
             self.unmanage(pages_of(address, bytes.max(1)));
         }
     }
+}
+
+/// Whether the kernel has a page there.
+///
+/// # Errors
+/// `ENOMEM` where nothing is mapped.
+pub(crate) fn has_page(page: u64) -> Result<bool, Errno> {
+    let mut present = 0u8;
+    let arguments = [page as usize * PAGE_BYTES, PAGE_BYTES, (&raw mut present) as usize];
+    // SAFETY: the kernel writes one byte.
+    unsafe { checked(nr::__NR_mincore, arguments) }.map(|_| present & 1 == 1)
 }
 
 /// Where the calling thread's list of robust mutexes is, or 0 (get_robust_list(2)).

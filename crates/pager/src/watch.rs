@@ -2,7 +2,7 @@
 //! forbidden ([`crate::guarded`]).
 
 use zpager_sys::file::Fd;
-use zpager_sys::guards::{self, OwnMemory};
+use zpager_sys::guards::OwnMemory;
 use zpager_sys::userfaultfd::Userfaultfd;
 use zpager_sys::{Errno, limits, signal};
 use zpager_wire::{Control, Watching};
@@ -31,12 +31,9 @@ impl Watch {
         }
     }
 
-    /// Whether there is such a call at all, of the run's.
+    /// Whether there is such a call at all, which an emulator need not know. Guards are madvise(2).
     pub(crate) fn is_known(control: &Control) -> bool {
-        match Watching::from_byte(control.settings.watching) {
-            Some(Watching::Guards) => guards::try_all().is_ok(),
-            _ => Userfaultfd::is_known(),
-        }
+        control.settings.watching == Watching::Guards as u8 || Userfaultfd::is_known()
     }
 
     /// Opens the same for a copy of the process.

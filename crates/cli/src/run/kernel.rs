@@ -46,9 +46,11 @@ pub(crate) fn check(wanted: Option<Watching>) -> Result<Watching, Failure> {
     if process::is_brk_emulated() {
         return Err(Failure::own(EMULATED));
     }
-    let watching = match wanted {
-        Some(Watching::Guards) => try_guards().map(|()| Watching::Guards)?,
-        _ => choose_watching(try_userfaultfd(), || guards::try_all().is_ok())?,
+    let watching = match (wanted, try_userfaultfd()) {
+        (Some(Watching::Guards), _) => try_guards().map(|()| Watching::Guards)?,
+        (_, Ok(())) => Watching::Userfaultfd,
+        (_, Err(_)) if guards::try_all().is_ok() => Watching::Guards,
+        (_, Err(error)) => return Err(Failure::own(userfaultfd_advice(error))),
     };
     try_dispatch().map_err(|error| {
         if error == Errno::INVAL {
@@ -57,18 +59,6 @@ pub(crate) fn check(wanted: Option<Watching>) -> Result<Watching, Failure> {
         Failure::own(dispatch_advice(error))
     })?;
     Ok(watching)
-}
-
-/// userfaultfd where it can be used, else guard pages where these can.
-fn choose_watching(
-    userfaultfd: Result<(), Errno>,
-    has_guards: impl FnOnce() -> bool,
-) -> Result<Watching, Failure> {
-    match userfaultfd {
-        Ok(()) => Ok(Watching::Userfaultfd),
-        Err(_) if has_guards() => Ok(Watching::Guards),
-        Err(error) => Err(Failure::own(userfaultfd_advice(error))),
-    }
 }
 
 fn try_guards() -> Result<(), Failure> {

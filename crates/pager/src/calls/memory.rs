@@ -281,7 +281,7 @@ impl Process {
         if !self.manage(to.clone(), protection) {
             fail(EINVAL, to.start as usize * PAGE_BYTES);
         }
-        self.cover_grown(to.start + common..to.end, protection);
+        self.cover_fresh(to.start + common..to.end, protection);
         self.regions.set_in_child(to.clone(), in_child);
         if !self.is_guarded() {
             self.protect_shared(&Region { start: to.start, end: to.end, protection, in_child });

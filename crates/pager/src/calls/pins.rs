@@ -26,8 +26,9 @@ pub(super) const SOL_XDP: usize = 283;
 impl Process {
     /// Notes what a request to a device may do.
     pub(super) fn note_request(&mut self, request: usize) {
-        self.may_pin |= keeps_memory(request);
-        self.may_pin_unseen |= keeps_memory(request) && !NAMED.contains(&kind(request));
+        let keeps_memory = keeps_memory(request);
+        self.may_pin |= keeps_memory;
+        self.may_pin_unseen |= keeps_memory && !NAMED.contains(&kind(request));
     }
 
     /// Notes what an option of a socket, of such a level, may do.

@@ -50,9 +50,7 @@ fn filter_of(pid: pid_t) -> Option<u32> {
 }
 
 fn set_filter(pid: pid_t, filter: u32) -> Option<()> {
-    // Not one that would be made.
-    let mut file = fs::File::options().write(true).open(path_of(pid)).ok()?;
-    std::io::Write::write_all(&mut file, format!("{filter:#x}").as_bytes()).ok()
+    fs::write(path_of(pid), format!("{filter:#x}")).ok()
 }
 
 fn path_of(pid: pid_t) -> String {
