@@ -526,6 +526,16 @@ fn who_waits_gives_to_who_works() {
     }
 }
 
+/// The same where both have the 26 MiB since a fork.
+#[test]
+fn what_both_have_and_nobody_wants_makes_way() {
+    for start in [Start::FirstInstruction, Start::Pressure] {
+        let setup = Setup::of_mib(29).store(Store::Disk).start(start);
+        let stats = compare(&victims::job("idle").arguments(["fork"]), &setup).stats;
+        assert!(stats.swapped_in_pages < 60 * 2048 / 2, "{setup}: {stats:?}");
+    }
+}
+
 /// What processes have in common that were forked before the budget came near is counted once: each for
 /// itself, they would have three times the budget.
 #[test]

@@ -1,6 +1,6 @@
 /*
  * A program that has most of the memory and waits, and one that it runs, which goes through little memory
- * again and again: `idle SEED`, and `idle SEED child`.
+ * again and again: `idle SEED`, and `idle SEED child`. Or a child that it forks does: `idle SEED fork`.
  */
 #include "victim.h"
 #include <spawn.h>
@@ -39,15 +39,26 @@ static void be_busy(uint64_t tag) {
 
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
-    if (argc == 3) {
+    const char *way = argc == 3 ? argv[2] : "";
+    if (strcmp(way, "child") == 0) {
         be_busy(~tag);
         return victim_end();
     }
     char *area = pages_map(IDLE_PAGES);
     fill(area, IDLE_PAGES, tag);
-    char *arguments[] = {argv[0], argv[1], "child", NULL};
     pid_t child;
-    CHECK(posix_spawn(&child, argv[0], NULL, NULL, arguments, environ) == 0);
+    if (strcmp(way, "fork") == 0) {
+        child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            be_busy(~tag);
+            check(area, IDLE_PAGES, tag);
+            _exit(0);
+        }
+    } else {
+        char *arguments[] = {argv[0], argv[1], "child", NULL};
+        CHECK(posix_spawn(&child, argv[0], NULL, NULL, arguments, environ) == 0);
+    }
     CHECK_CHILD(child);
     check(area, IDLE_PAGES, tag);
     return victim_end();

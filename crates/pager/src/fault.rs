@@ -279,6 +279,7 @@ impl Process {
         if self.engine.arrive(page, heat) {
             self.resident_pages += 1;
         }
+        self.common.comes(page);
     }
 
     /// Brings every page of `pages` in that is managed and not there.

@@ -12,6 +12,7 @@
 mod account;
 mod assembly;
 mod calls;
+mod common;
 mod copies;
 mod departures;
 mod early;

@@ -12,7 +12,7 @@ use core::sync::atomic::{
 
 use zpager_cache::{Cache, Engine};
 use zpager_codec::Page;
-use zpager_policy::Faster;
+use zpager_policy::{Common, Faster};
 use zpager_sys::PAGE_BYTES;
 use zpager_sys::file::Fd;
 use zpager_sys::lock::{Guard, Lock};
@@ -120,6 +120,12 @@ pub(crate) struct Process {
     pub(crate) has_shut: bool,
     /// How often room was looked for, for [`Process::ask_richer`].
     pub(crate) short_turns: u32,
+    /// When pages are given that relatives have too.
+    pub(crate) common: Common,
+    /// [`Frames::times_given`] when there was none left to give after relatives.
+    ///
+    /// [`Frames::times_given`]: zpager_wire::Frames::times_given
+    pub(crate) followed_times_given: u32,
     /// It is being entered with others, and what it has in common with them is not known yet: nothing of it
     /// is in the run's sums.
     pub(crate) awaits_kin: bool,

@@ -12,7 +12,8 @@
 //!
 //! Leaving costs RAM while there are other holders, and nothing for the last one.
 //! A page that is dropped leaves its frame too, and RAM is gained when the last
-//! holder drops it. So a process that has to give gives pages of its own first.
+//! holder drops it. So a process that has to give gives pages of its own first, unless these go
+//! round and round ([`crate::common`]).
 //!
 //! Source: mm/rmap.c and mm/memory.c of Linux (`wp_page_reuse`), of which this is
 //! the account as seen from the processes; ioctl_userfaultfd(2).
@@ -41,10 +42,10 @@
 //!
 //! Bad case: relatives that all write everything in random order: a fault a page.
 //! Many relatives that share what fills the budget: no page of it is worth giving,
-//! as each would keep a compressed copy. What a killed process held is counted until
-//! a starving relative or the supervisor notices its end; what one held that became
-//! a program without the agent, until that ends; and what is held for a child that was killed
-//! before it did anything, until its parent ends.
+//! as each would keep a compressed copy; with a store, more than eight. What a killed
+//! process held is counted until a starving relative or the supervisor notices its end;
+//! what one held that became a program without the agent, until that ends; and what is
+//! held for a child that was killed before it did anything, until its parent ends.
 
 use core::ops::Range;
 use core::sync::atomic::{
@@ -70,7 +71,8 @@ const CLAIMED_PAGES: u64 = 512;
 /// A relative with less is not asked for more.
 const ASKED_BYTES_MIN: u64 = 256 * 1024;
 /// One that misses pages, too, is asked if it has so many times as many of its own; one that has missed none
-/// for so long, about 200 ms, in any case. Such are looked for once in so many times that room is short.
+/// for so long, about 200 ms, in any case, and for what its pool holds if that can go to a store. Such are
+/// looked for once in so many times that room is short.
 const RICHER: u64 = 16;
 const IDLE_TICKS: u64 = 1 << 29;
 const RICHER_TURNS: u32 = 16;
@@ -620,11 +622,16 @@ impl Process {
             return;
         }
         let (now, least_bytes) = (ticks(), self.own_resident_bytes() as u64 * RICHER);
+        let has_store = self.engine.cache.has_store();
         let spare_bytes = |slot: &ProcessSlot| {
             let own_bytes = slot.resident_bytes.load(Relaxed);
             // It may have missed one since.
             let is_idle = now.saturating_sub(slot.missed_at.load(Relaxed)) > IDLE_TICKS;
-            if is_idle { own_bytes } else { own_bytes.saturating_sub(least_bytes) }
+            match is_idle {
+                true if has_store => own_bytes + slot.pool_bytes.load(Relaxed),
+                true => own_bytes,
+                false => own_bytes.saturating_sub(least_bytes),
+            }
         };
         // It may have to wait for a processor: there is room when it has given.
         if let Some(relative) = self.richest_relative(UNASKED, spare_bytes) {
@@ -736,7 +743,7 @@ impl Process {
     }
 
     /// Asks a relative for room, by way of the supervisor where it may not be signalled from here.
-    fn ask(&self, relative: &ProcessSlot) {
+    pub(crate) fn ask(&self, relative: &ProcessSlot) {
         relative.give_back.store(ASKED, Relaxed);
         let pid = relative.pid.load(Relaxed);
         if !self.sees_run() || !signal::queue(pid, signal::SIGURG, GIVE_BACK) {

@@ -10,7 +10,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use zpager_cache::{Cache, Engine, Store};
-use zpager_policy::{Design, Faster, SLOTS, Sample, Sampler, StoreCodec};
+use zpager_policy::{Common, Design, Faster, SLOTS, Sample, Sampler, StoreCodec};
 use zpager_store::{Cipher, Clusters, References, Seal, Stores};
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
@@ -529,6 +529,8 @@ fn build(
         awaits_kin: false,
         asks_in_child: false,
         short_turns: 0,
+        common: Common::NEW,
+        followed_times_given: 0,
         drops_parts: dropped_bytes == PAGE_BYTES,
         lift_pages,
         lifting: Faster::ALIKE,

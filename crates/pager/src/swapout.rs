@@ -47,7 +47,7 @@ const PAGES_MIN: u64 = 32;
 /// Less than this part of the pool is not worth looking for behind what relatives have too.
 const OWN_POOL_PART: usize = 8;
 /// Most holders of a page that is given for the RAM that it takes less compressed.
-const HOLDERS_FEW_MAX: u32 = 8;
+pub(crate) const HOLDERS_FEW_MAX: u32 = 8;
 /// Batches of pages in frames that are given in vain before something else is tried.
 const TURNS_MAX: u32 = 16;
 /// Of these, so many at a time by who is asked for room: the compressed copies are no room, but take some, until
@@ -78,6 +78,8 @@ pub(crate) enum Whose {
     Own,
     /// Those that are in frames with at most so many holders: RAM is gained when the last gives them.
     Shared(u32),
+    /// Those of them that a relative has given already.
+    Given,
 }
 
 impl Leavers for View<'_> {
@@ -104,6 +106,7 @@ impl View<'_> {
         match (self.pages, Frame::from_raw(frame)) {
             (Whose::Own, None) => true,
             (Whose::Shared(most), Some(frame)) => self.frames.holders(frame) <= most,
+            (Whose::Given, Some(frame)) => self.frames.is_given(frame),
             _ => false,
         }
     }
@@ -129,6 +132,7 @@ impl Process {
             }
         } else {
             self.ask_richer(bytes);
+            self.give_common();
             if self.give_until(bytes) || self.bury_children() && self.give_until(bytes) {
                 return;
             }
@@ -326,7 +330,7 @@ impl Process {
     }
 
     /// Swaps out a batch of pages; gives how many left for good.
-    fn swap_out(&mut self, pages: Whose) -> usize {
+    pub(crate) fn swap_out(&mut self, pages: Whose) -> usize {
         self.settle();
         self.limit_spares();
         let mut victims = [0; LIFT_PAGES];
@@ -353,10 +357,16 @@ impl Process {
             pages,
             count: match pages {
                 Whose::Own => self.resident_pages,
-                Whose::Shared(_) => self.shared_pages,
+                Whose::Shared(_) | Whose::Given => self.shared_pages,
             },
         };
-        self.engine.choose(&view, &mut victims[..self.lift_pages])
+        let chosen = self.engine.choose(&view, &mut victims[..self.lift_pages]);
+        match pages {
+            Whose::Own => self.common.own_leave(chosen as u64),
+            Whose::Shared(_) => self.note_given(&victims[..chosen]),
+            Whose::Given => {}
+        }
+        chosen
     }
 
     /// Swaps out at most [`LIFT_PAGES`] resident pages, in ascending order, run by run; gives how many were
@@ -583,6 +593,7 @@ impl Process {
     pub(crate) fn give_back(&mut self) {
         // Room for others to go on with, not only to stop exceeding.
         let bytes = (BATCH_PAGES * PAGE_BYTES * 4) as i64;
+        self.give_after_relatives(bytes);
         let mut turns = 0;
         while !self.give_until(bytes)
             && turns < ASKED_TURNS_MAX

@@ -17,8 +17,8 @@
 //! its earlier life changes nothing.
 //!
 //! Every operation is one atomic step on one word, and a word guards no other
-//! memory: all of them are relaxed, but for the count of frames that came to have one
-//! holder, which is seen after that. A process that is killed between two steps
+//! memory: all of them are relaxed, but for the counts of frames that came to have one
+//! holder and that were given, which are seen after that. A process that is killed between two steps
 //! leaves one page behind that stays counted: the sum may be too high then, never
 //! too low.
 //!
@@ -34,6 +34,8 @@ use crate::kin::{self, Kin};
 use crate::{Control, MAX_PROCESSES, ProcessSlot, Usage};
 
 const HOLDERS: u32 = (1 << 16) - 1;
+/// A holder gave the page to make room.
+const GIVEN: u32 = 1 << 24;
 const GENERATION_AT: u32 = 16;
 const GENERATION_MASK: u32 = 0xff;
 const NUMBER_BITS: u32 = 24;
@@ -90,6 +92,8 @@ pub struct FrameHints {
     free: AtomicU32,
     /// How often a frame came to have one holder.
     alone: AtomicU32,
+    /// How often a holder gave one to make room.
+    given: AtomicU32,
 }
 
 /// The table.
@@ -255,6 +259,29 @@ impl<'a> Frames<'a> {
         }
     }
 
+    /// A holder gives the page to make room, which is gained once the others do too.
+    pub fn give(&self, frame: Frame) {
+        let word = &self.words[frame.number()];
+        let given = word.fetch_update(Relaxed, Relaxed, |word| {
+            let is_held = generation(word) == frame.generation() && word & HOLDERS != 0;
+            (is_held && word & GIVEN == 0).then_some(word | GIVEN)
+        });
+        if given.is_ok() {
+            self.hints.given.fetch_add(1, Release);
+        }
+    }
+
+    /// How often one did, modulo 2^32. While that stays there is nothing more to give after them.
+    pub fn times_given(&self) -> u32 {
+        self.hints.given.load(Acquire)
+    }
+
+    /// Whether a holder has.
+    pub fn is_given(&self, frame: Frame) -> bool {
+        let word = self.words[frame.number()].load(Relaxed);
+        generation(word) == frame.generation() && word & GIVEN != 0
+    }
+
     /// How often a frame came to have one holder, modulo 2^32. While that stays there is none to
     /// [claim](Self::claim) for who found none since.
     pub fn times_alone(&self) -> u32 {
@@ -330,6 +357,7 @@ mod tests {
         Hold(usize),
         Leave(usize),
         Claim(usize),
+        Give(usize),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -338,6 +366,7 @@ mod tests {
             3 => any::<usize>().prop_map(Step::Hold),
             8 => any::<usize>().prop_map(Step::Leave),
             3 => any::<usize>().prop_map(Step::Claim),
+            2 => any::<usize>().prop_map(Step::Give),
         ];
         prop::collection::vec(step, 1..300)
     }
@@ -349,6 +378,7 @@ mod tests {
             let frames = Frames::new(&hints, &words);
             let mut model: BTreeMap<u32, u32> = BTreeMap::new();
             let mut void: Vec<Frame> = Vec::new();
+            let mut given: Vec<u32> = Vec::new();
             let pick = |model: &BTreeMap<u32, u32>, at: usize| {
                 let raw = *model.keys().nth(at.checked_rem(model.len())?)?;
                 Frame::from_raw(raw)
@@ -377,6 +407,13 @@ mod tests {
                         }
                         prop_assert_eq!(frames.leave(frame), expected);
                     },
+                    Step::Give(at) => if let Some(frame) = pick(&model, at) {
+                        let times_given = frames.times_given();
+                        frames.give(frame);
+                        let is_new = !given.contains(&frame.raw());
+                        prop_assert_eq!(frames.times_given() != times_given, is_new);
+                        given.push(frame.raw());
+                    },
                     Step::Claim(at) => if let Some(frame) = pick(&model, at) {
                         let is_alone = model[&frame.raw()] == 1;
                         prop_assert_eq!(frames.holders(frame), model[&frame.raw()]);
@@ -393,6 +430,12 @@ mod tests {
                 for frame in &void {
                     prop_assert!(!frames.hold(*frame) && !frames.claim(*frame));
                     prop_assert_eq!(frames.leave(*frame), Left::Void);
+                    frames.give(*frame);
+                    prop_assert!(!frames.is_given(*frame));
+                }
+                for raw in model.keys() {
+                    let is_given = Frame::from_raw(*raw).is_some_and(|it| frames.is_given(it));
+                    prop_assert_eq!(is_given, given.contains(raw));
                 }
                 let held: u32 = words.iter().map(|word| word.load(Relaxed) & HOLDERS).sum();
                 prop_assert_eq!(held, model.values().sum::<u32>());
