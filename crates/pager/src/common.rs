@@ -15,21 +15,18 @@ use core::sync::atomic::Ordering::Relaxed;
 use zpager_wire::UNASKED;
 
 use crate::process::Process;
-use crate::swapout::{HOLDERS_FEW_MAX, Whose};
-
-/// Batches that are given in a row, before there has to be room for the copies.
-const TURNS_MAX: u32 = 4;
+use crate::swapout::{ADVANCE_TURNS_MAX, HOLDERS_FEW_MAX, Whose};
 
 impl Process {
     /// Where own pages go round and round, gives some of those that relatives have too, and has them do the same.
     pub(crate) fn give_common(&mut self) {
-        let has_store = self.engine.cache.has_store();
-        let most_holders = if has_store { HOLDERS_FEW_MAX } else { self.holders_few() };
         let mut gave = 0;
-        for _ in 0..TURNS_MAX {
+        for _ in 0..ADVANCE_TURNS_MAX {
             if self.common.wanted(self.resident_pages, self.shared_pages) == 0 {
                 break;
             }
+            let has_store = self.engine.cache.has_store();
+            let most_holders = if has_store { HOLDERS_FEW_MAX } else { self.holders_few() };
             match self.swap_out(Whose::Shared(most_holders)) {
                 0 => self.common.has_none(),
                 pages => gave += pages,
@@ -64,9 +61,7 @@ impl Process {
 
     /// Asks all relatives that have pages in common with others, who may be left with those that were given.
     fn ask_to_give_common(&self) {
-        let others =
-            self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot));
-        others
+        self.relatives()
             .filter(|slot| slot.shared_bytes.load(Relaxed) > 0)
             .filter(|slot| slot.give_back.load(Relaxed) == UNASKED)
             .for_each(|slot| self.ask(slot));

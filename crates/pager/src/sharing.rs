@@ -627,11 +627,8 @@ impl Process {
             let own_bytes = slot.resident_bytes.load(Relaxed);
             // It may have missed one since.
             let is_idle = now.saturating_sub(slot.missed_at.load(Relaxed)) > IDLE_TICKS;
-            match is_idle {
-                true if has_store => own_bytes + slot.pool_bytes.load(Relaxed),
-                true => own_bytes,
-                false => own_bytes.saturating_sub(least_bytes),
-            }
+            let pool_bytes = if has_store { slot.pool_bytes.load(Relaxed) } else { 0 };
+            if is_idle { own_bytes + pool_bytes } else { own_bytes.saturating_sub(least_bytes) }
         };
         // It may have to wait for a processor: there is room when it has given.
         if let Some(relative) = self.richest_relative(UNASKED, spare_bytes) {
@@ -729,15 +726,18 @@ impl Process {
         }
     }
 
+    /// The other processes of the run.
+    pub(crate) fn relatives(&self) -> impl Iterator<Item = &'static ProcessSlot> {
+        self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot))
+    }
+
     /// The relative with most to give, by `bytes`, of those whose `give_back` is `asked`.
     fn richest_relative(
         &self,
         asked: u32,
         bytes: impl Fn(&ProcessSlot) -> u64,
     ) -> Option<&'static ProcessSlot> {
-        let others =
-            self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot));
-        let alike = others.filter(|slot| slot.give_back.load(Relaxed) == asked);
+        let alike = self.relatives().filter(|slot| slot.give_back.load(Relaxed) == asked);
         let richest = alike.max_by_key(|slot| bytes(slot))?;
         (bytes(richest) >= ASKED_BYTES_MIN).then_some(richest)
     }

@@ -50,9 +50,9 @@ const OWN_POOL_PART: usize = 8;
 pub(crate) const HOLDERS_FEW_MAX: u32 = 8;
 /// Batches of pages in frames that are given in vain before something else is tried.
 const TURNS_MAX: u32 = 16;
-/// Of these, so many at a time by who is asked for room: the compressed copies are no room, but take some, until
-/// who asked gives the same.
-const ASKED_TURNS_MAX: u32 = 4;
+/// Of these, so many at a time in advance: the compressed copies are no room, but take some, until relatives give
+/// the same.
+pub(crate) const ADVANCE_TURNS_MAX: u32 = 4;
 /// Needs of room after one in vain that are left as they are: the run may need more than its budget,
 /// and a process that goes on may end.
 const STARVED_TURNS_MAX: u32 = 64;
@@ -596,7 +596,7 @@ impl Process {
         self.give_after_relatives(bytes);
         let mut turns = 0;
         while !self.give_until(bytes)
-            && turns < ASKED_TURNS_MAX
+            && turns < ADVANCE_TURNS_MAX
             && self.give_shared(self.holders_few())
         {
             turns += 1;

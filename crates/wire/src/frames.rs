@@ -261,11 +261,7 @@ impl<'a> Frames<'a> {
 
     /// A holder gives the page to make room, which is gained once the others do too.
     pub fn give(&self, frame: Frame) {
-        let word = &self.words[frame.number()];
-        let given = word.fetch_update(Relaxed, Relaxed, |word| {
-            let is_held = generation(word) == frame.generation() && word & HOLDERS != 0;
-            (is_held && word & GIVEN == 0).then_some(word | GIVEN)
-        });
+        let given = self.update(frame, |word| (word & GIVEN == 0).then_some(word | GIVEN));
         if given.is_ok() {
             self.hints.given.fetch_add(1, Release);
         }
@@ -278,8 +274,7 @@ impl<'a> Frames<'a> {
 
     /// Whether a holder has.
     pub fn is_given(&self, frame: Frame) -> bool {
-        let word = self.words[frame.number()].load(Relaxed);
-        generation(word) == frame.generation() && word & GIVEN != 0
+        self.word(frame) & GIVEN != 0
     }
 
     /// How often a frame came to have one holder, modulo 2^32. While that stays there is none to
@@ -301,8 +296,13 @@ impl<'a> Frames<'a> {
 
     /// How many hold the frame; 0 when it is void.
     pub fn holders(&self, frame: Frame) -> u32 {
+        self.word(frame) & HOLDERS
+    }
+
+    /// The word of a frame; 0 when it is void.
+    fn word(&self, frame: Frame) -> u32 {
         let word = self.words[frame.number()].load(Relaxed);
-        if generation(word) == frame.generation() { word & HOLDERS } else { 0 }
+        if generation(word) == frame.generation() { word } else { 0 }
     }
 
     /// The present name of a frame that has holders.
@@ -314,19 +314,23 @@ impl<'a> Frames<'a> {
 
     /// Replaces the number of holders; gives what it was.
     fn change(&self, frame: Frame, change: impl Fn(u32) -> Option<u32>) -> Result<u32, ()> {
-        let word = &self.words[frame.number()];
-        let outcome = word.fetch_update(Relaxed, Relaxed, |word| {
-            if generation(word) != frame.generation() || word & HOLDERS == 0 {
-                return None;
-            }
+        let before = self.update(frame, |word| {
             change(word & HOLDERS)
                 .map(|holders| if holders == 0 { freed(word) } else { word & !HOLDERS | holders })
-        });
-        let before = outcome.map_err(|_| ())? & HOLDERS;
-        if before == 1 && word.load(Relaxed) & HOLDERS == 0 {
+        })? & HOLDERS;
+        if before == 1 && self.words[frame.number()].load(Relaxed) & HOLDERS == 0 {
             self.hints.free.fetch_min(frame.number() as u32, Relaxed);
         }
         Ok(before)
+    }
+
+    /// Replaces the word of a frame that has holders; gives what it was.
+    fn update(&self, frame: Frame, change: impl Fn(u32) -> Option<u32>) -> Result<u32, ()> {
+        let change = |word| {
+            let has_holders = generation(word) == frame.generation() && word & HOLDERS != 0;
+            has_holders.then(|| change(word)).flatten()
+        };
+        self.words[frame.number()].fetch_update(Relaxed, Relaxed, change).map_err(|_| ())
     }
 }
 

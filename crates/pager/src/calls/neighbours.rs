@@ -158,9 +158,7 @@ impl Process {
     /// The slot of another managed process of the run, by the id that the calling thread knows.
     pub(super) fn neighbour(&self, pid: i32) -> Option<&'static ProcessSlot> {
         let is_seen = self.caller_is_seen();
-        let mut others =
-            self.control.processes.in_use().filter(|slot| !core::ptr::eq(*slot, self.slot));
-        others.find(|slot| is_seen && identity::is_of(slot, pid))
+        self.relatives().find(|slot| is_seen && identity::is_of(slot, pid))
     }
 
     /// Brings in what another process wants of this one.
