@@ -35,7 +35,7 @@ use crate::process::Process;
 use crate::resume::{handle_fault, postpone};
 use crate::start::image;
 use crate::stubs::{self, At};
-use crate::threads::{IS_SHARED, Thread};
+use crate::threads::{Disturbed, IS_SHARED, Thread};
 
 /// The pager's action for SIGSYS where an `execve` has failed ([`execution`](crate::assembly)); written when the
 /// process begins to be managed.
@@ -324,19 +324,25 @@ fn serve(thread: &mut Thread, info: &Info, context: &Context) -> bool {
 /// After a signal of ours the program sees no interrupted call.
 fn go_on_undisturbed(thread: &mut Thread, context: &mut Context) {
     let registers = &mut context.registers;
-    let stub = match stubs::at(registers.rip) {
-        Some(At::Done(_)) => stubs::call_before(registers.rip),
+    let (stub, site) = match stubs::at(registers.rip) {
+        Some(At::Call(_) | At::Piece(false)) if thread.disturbed == Disturbed::No => {
+            thread.disturbed = Disturbed::Restarted;
+            return;
+        }
+        Some(At::Done(site)) => (stubs::call_before(registers.rip), Some(site)),
         Some(At::Piece(true)) => {
             thread.note_disturbed();
-            stubs::piece_before(registers.rip)
+            (stubs::piece_before(registers.rip), None)
         }
-        _ => None,
+        _ => (None, None),
     };
     if registers.rax as isize == EINTR
         && let Some(stub) = stub
     {
         registers.rip = stub;
         registers.rax = thread.call;
+        thread.disturbed = Disturbed::Ended;
+        thread.keep_time(context, site);
     }
 }
 
@@ -382,18 +388,17 @@ impl Process {
         // Of a call that was not made yet only the signals end the wait that its mask lets through.
         let is_ended = blocked.is_made || thread.pretended_mask & only(signal) != 0;
         let temporary = blocked.temporary.filter(|_| is_ended);
-        if temporary.is_some() {
+        let ends_wait = temporary.is_some() || thread.ends_disturbed(&context.registers, &action);
+        if ends_wait {
             context.registers.rax = EINTR as usize;
         }
         // In the program's terms: a call that the kernel makes again is dispatched again.
         match stubs::at(context.registers.rip) {
-            Some(At::Call(address)) if temporary.is_some() => {
+            Some(At::Call(address)) if ends_wait => {
                 context.registers.rip = address + stubs::SYSCALL_BYTES;
             }
             Some(At::Call(address) | At::Done(address)) => context.registers.rip = address,
-            Some(At::Piece(is_made)) => {
-                self.interrupt(thread, context, is_made || temporary.is_some());
-            }
+            Some(At::Piece(is_made)) => self.interrupt(thread, context, is_made || ends_wait),
             None => thread.end_begun(context),
         }
         let told = if is_caused { told(info, context) } else { *info };
@@ -566,6 +571,24 @@ impl Thread {
             None => self.pretended_mask,
         };
         Blocked { mask, temporary, is_made }
+    }
+
+    /// Whether it is about to make a call again, after a signal of ours, that a signal with an action ends.
+    fn ends_disturbed(&self, registers: &Registers, action: &Action) -> bool {
+        let is_again = match stubs::at(registers.rip) {
+            Some(At::Call(_)) => true,
+            Some(At::Piece(is_made)) => !is_made && self.executing.is_none(),
+            _ => false,
+        };
+        is_again
+            && match self.disturbed {
+                Disturbed::No => false,
+                Disturbed::Restarted => {
+                    action.flags & SA_RESTART == 0
+                        && calls::may_wait(self.call as u32, &registers.arguments())
+                }
+                Disturbed::Ended => true,
+            }
     }
 
     /// Whether it is of a child that shares the memory of `process`, but not its actions.

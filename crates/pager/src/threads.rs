@@ -18,7 +18,7 @@ use zpager_sys::signal::{AlternateStack, Info, Mask, Registers};
 use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_wire::ProcessSlot;
 
-use crate::calls::{Continued, Environment, Messages};
+use crate::calls::{Continued, Environment, Messages, TimeLimit};
 use crate::identity::Identity;
 use crate::parked::Parked;
 use crate::regions::Pages;
@@ -49,6 +49,17 @@ pub(crate) const STARTER: u32 = 1;
 /// Set while another process may have this memory. Threads of one process end together, and their
 /// sandbox (seccomp(2)) may know nothing of asking for each other.
 pub(crate) static IS_SHARED: AtomicBool = AtomicBool::new(false);
+
+/// What a signal of ours has done to a call. It is made again, and a signal that comes before it is does to it what
+/// it would have done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disturbed {
+    No,
+    /// It came before the call, or the kernel has the call be made again as it does after handlers with `SA_RESTART`.
+    Restarted,
+    /// It has ended the call, as any handler does.
+    Ended,
+}
 
 /// One thread.
 #[repr(C)]
@@ -89,6 +100,10 @@ pub(crate) struct Thread {
     /// What the kernel has for a mask instead of the program's: a mask, or a pointer to the last
     /// word and the length of a mask, and the mask.
     pub(crate) kernel_mask: [usize; 3],
+    /// When the wait is over of the call that was last let go on in a stub.
+    pub(crate) time_limit: Option<TimeLimit>,
+    /// What a signal of ours has done to that call.
+    pub(crate) disturbed: Disturbed,
     /// Its registers before a call that ends in the trap for their sake.
     pub(crate) watched: Option<Registers>,
     /// The alternate stack that the program set.
@@ -275,6 +290,8 @@ impl Threads {
         thread.has_postponed = false;
         thread.waits_for = 0;
         thread.temporary_mask = None;
+        thread.time_limit = None;
+        thread.disturbed = Disturbed::No;
         thread.alternate = AlternateStack::NONE;
         thread.foreign_fault = (0, 0);
         thread.begun_bytes = 0;

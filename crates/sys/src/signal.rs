@@ -203,6 +203,18 @@ impl Registers {
     pub fn arguments(&self) -> [usize; 6] {
         [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9]
     }
+
+    /// The register of one of these arguments.
+    pub fn argument_mut(&mut self, at: usize) -> &mut usize {
+        match at {
+            0 => &mut self.rdi,
+            1 => &mut self.rsi,
+            2 => &mut self.rdx,
+            3 => &mut self.r10,
+            4 => &mut self.r8,
+            _ => &mut self.r9,
+        }
+    }
 }
 
 /// `struct ucontext` as the kernel lays it out.

@@ -5,7 +5,7 @@
 //! ([`signal_calls`], [`signal_fds`]), or the process ([`process_calls`]) are made here, under
 //! the lock, so that what is known and what is true change together. What begins
 //! another program is prepared first ([`execute`]), and what waits with a mask of its own
-//! ([`waits`]). Who asks to be traced is later ([`tracees`]). Large transfers go in pieces ([`transfer`],
+//! ([`waits`], [`time_limits`]). Who asks to be traced is later ([`tracees`]). Large transfers go in pieces ([`transfer`],
 //! [`stream`], [`messages`]), others are asked for and go on behind the program's back ([`requests`]).
 
 mod across;
@@ -27,6 +27,7 @@ mod shapes;
 mod signal_calls;
 mod signal_fds;
 mod stream;
+mod time_limits;
 mod tracees;
 mod transfer;
 mod waits;
@@ -39,13 +40,15 @@ use crate::account::count;
 use crate::process::Process;
 use crate::spawn::Spawn;
 use crate::stubs;
-use crate::threads::Thread;
+use crate::threads::{Disturbed, Thread};
 use across::Across;
 pub(crate) use execute::Environment;
 pub(crate) use messages::Messages;
 use requests::Submission;
 pub(crate) use stream::Continued;
+pub(crate) use time_limits::TimeLimit;
 use transfer::Pieces;
+pub(crate) use waits::may_wait;
 
 /// What is to be done about a call.
 pub(crate) enum Outcome {
@@ -111,6 +114,7 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
         return;
     }
     thread.temporary_mask = None;
+    (thread.time_limit, thread.disturbed) = (None, Disturbed::No);
     if is_behind_trap {
         let is_ended = process.end_execution(thread, context)
             || process.end_signal_read(thread, context)

@@ -8,19 +8,17 @@
 //! program's again; what the mask means for them is done here.
 //!
 //! Sources: sigtimedwait(2), sigsuspend(2), ppoll(2), pselect(2), epoll_pwait(2).
-//!
-//! Bad case: a call that is interrupted by a signal of the pager's own waits for
-//! its whole time again.
 
 use zpager_sys::process;
 use zpager_sys::signal::{Context, Info, Mask, Registers, only, ours};
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
+use super::time_limits::FUTEX_OPERATION;
 use crate::parked::CARRIER;
 use crate::process::Process;
 use crate::stubs;
-use crate::threads::Thread;
+use crate::threads::{Disturbed, Thread};
 
 const EFAULT: isize = -14;
 const EINTR: isize = -4;
@@ -34,10 +32,13 @@ const SIGSTOP: u32 = 19;
 impl Process {
     /// Makes a call that may wait; its pointers are held.
     pub(super) fn waiting_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        thread.time_limit = self.time_limit(thread, context);
         if context.registers.rax as u32 == nr::__NR_rt_sigtimedwait {
             return self.timed_wait(thread, context);
         }
-        let Some(mask) = self.temporary_mask(thread, context) else { return Outcome::GoOn };
+        let Some(mask) = self.temporary_mask(thread, context) else {
+            return self.timed_call(thread, context);
+        };
         while let Some((signal, info)) = self.take_parked(thread, !mask) {
             let number = context.registers.rax;
             context.registers.rax = EINTR as usize;
@@ -50,7 +51,7 @@ impl Process {
         let carrier = if self.fd_signals != 0 { only(CARRIER) } else { 0 };
         let kernel_mask = mask & !ours() | carrier;
         if kernel_mask == mask {
-            return Outcome::GoOn;
+            return self.timed_call(thread, context);
         }
         thread.watch(context);
         thread.kernel_mask = [0, MASK_BYTES, kernel_mask as usize];
@@ -64,6 +65,20 @@ impl Process {
             nr::__NR_pselect6 => registers.r9 = mask_and_length,
             _ => registers.r8 = mask,
         }
+        Outcome::Arranged
+    }
+
+    /// A call without a mask of ours that may end by time. One that the kernel ends for a signal which somebody
+    /// else takes then ends in the trap, where relatives send such: it is to keep its time ([`Thread::keep_time`]).
+    fn timed_call(&self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        let ends_for_others = thread.time_limit.is_some()
+            && is_made_again(context.registers.rax as u32)
+            && self.control.processes.count() > 1
+            && !self.threads.is_alone(thread);
+        if !ends_for_others {
+            return Outcome::GoOn;
+        }
+        thread.watch(context);
         Outcome::Arranged
     }
 
@@ -95,7 +110,7 @@ impl Process {
         let Some([set]) = set else { return Outcome::GoOn };
         let wanted = set as Mask & ours();
         if wanted == 0 {
-            return Outcome::GoOn;
+            return self.timed_call(thread, context);
         }
         if let Some((signal, info)) = self.take_parked(thread, wanted) {
             return Outcome::Done(tell(told, signal, &info));
@@ -115,6 +130,8 @@ impl Process {
         let is_disturbed = thread.executing.is_none() && is_interrupted(context);
         if is_disturbed {
             (context.registers.rax, context.registers.rip) = (thread.call, stubs::to_trap());
+            thread.disturbed = Disturbed::Ended;
+            thread.keep_time(context, None);
             self.deliver_parked(thread, context);
         }
         is_disturbed
@@ -188,6 +205,37 @@ pub(super) fn is_made_again(number: u32) -> bool {
             | nr::__NR_sendto
             | nr::__NR_sendmsg
     )
+}
+
+/// Whether a call may wait and, after a handler without `SA_RESTART`, ends with `EINTR` then (signal(7)), of those
+/// that the kernel makes again after others.
+pub(crate) fn may_wait(number: u32, arguments: &[usize; 6]) -> bool {
+    match number {
+        nr::__NR_futex => {
+            let operation = arguments[1] as u32 & FUTEX_OPERATION;
+            matches!(operation, nr::FUTEX_WAIT | nr::FUTEX_WAIT_BITSET)
+        }
+        nr::__NR_read
+        | nr::__NR_readv
+        | nr::__NR_write
+        | nr::__NR_writev
+        | nr::__NR_open
+        | nr::__NR_openat
+        | nr::__NR_ioctl
+        | nr::__NR_wait4
+        | nr::__NR_waitid
+        | nr::__NR_fcntl
+        | nr::__NR_flock
+        | nr::__NR_mq_timedsend
+        | nr::__NR_mq_timedreceive
+        | nr::__NR_msgsnd
+        | nr::__NR_msgrcv
+        | nr::__NR_recvmmsg
+        | nr::__NR_sendmmsg
+        | nr::__NR_splice
+        | nr::__NR_getrandom => true,
+        _ => is_made_again(number),
+    }
 }
 
 impl Process {

@@ -1,0 +1,185 @@
+//! For how long a call still waits that a signal of the pager's own has ended.
+//!
+//! Such a call is made again as if nothing had come ([`crate::signals`]). With the time that it was given at
+//! first it would begin to wait anew, and never end where relatives ask for room more often. So it is noted when
+//! its time is over. What is left then stands in the thread's record, to which the register of the call that is
+//! made again points; it ends in the trap, which gives the program its registers back.
+//!
+//! The kernel itself writes what is left over the time that `select`, `pselect6` and `ppoll` were given, and over
+//! that of a `nanosleep` which was told to put it there: such a one gets back what it asked for, as it will see
+//! no wait that was cut short. Moments are not times, and a processor's time does not go on while a thread waits.
+//!
+//! Sources: signal(7), restart_syscall(2), nanosleep(2).
+//!
+//! Bad case: a socket with a time limit (`SO_RCVTIMEO`), which waits for all of it again.
+
+use zpager_sys::futex::now_ns;
+use zpager_sys::process;
+use zpager_sys::signal::Context;
+use zpager_sys::syscall::nr;
+
+use crate::process::Process;
+use crate::threads::Thread;
+
+const SECOND_NS: usize = 1_000_000_000;
+const MILLISECOND_NS: usize = 1_000_000;
+/// What a `futex` call is about, without its flags.
+pub(super) const FUTEX_OPERATION: u32 = 0x7f;
+
+/// `struct timespec`.
+type Time = [usize; 2];
+
+/// Where a call is told for how long it waits at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// An argument, in milliseconds.
+    Milliseconds(usize),
+    /// What an argument points to.
+    Time(usize),
+}
+
+/// When a call's wait is over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimeLimit {
+    place: Place,
+    until_ns: u64,
+    asked: Time,
+    /// What the kernel is given when the call is made again.
+    left: Time,
+}
+
+/// Where the call `number` has its limit, if it has one.
+fn place(number: u32, arguments: &[usize; 6]) -> Option<Place> {
+    let place = match number {
+        nr::__NR_poll => Place::Milliseconds(2),
+        nr::__NR_epoll_wait | nr::__NR_epoll_pwait => Place::Milliseconds(3),
+        nr::__NR_nanosleep => Place::Time(0),
+        nr::__NR_clock_nanosleep if is_passing_time(arguments) => Place::Time(2),
+        nr::__NR_rt_sigtimedwait => Place::Time(2),
+        nr::__NR_epoll_pwait2 | nr::__NR_semtimedop => Place::Time(3),
+        nr::__NR_futex if arguments[1] as u32 & FUTEX_OPERATION == nr::FUTEX_WAIT => Place::Time(3),
+        nr::__NR_io_getevents | nr::__NR_io_pgetevents => Place::Time(4),
+        _ => return None,
+    };
+    match place {
+        Place::Milliseconds(at) => (arguments[at] as i32 > 0).then_some(place),
+        Place::Time(at) => (arguments[at] != 0).then_some(place),
+    }
+}
+
+/// Whether a `clock_nanosleep` is about some time, not a moment, by a clock that goes on meanwhile.
+fn is_passing_time([clock, flags, ..]: &[usize; 6]) -> bool {
+    let clocks = [
+        nr::CLOCK_REALTIME,
+        nr::CLOCK_MONOTONIC,
+        nr::CLOCK_BOOTTIME,
+        nr::CLOCK_REALTIME_ALARM,
+        nr::CLOCK_BOOTTIME_ALARM,
+        nr::CLOCK_TAI,
+    ];
+    *flags as u32 & nr::TIMER_ABSTIME == 0 && clocks.contains(&(*clock as u32))
+}
+
+/// Nanoseconds of a time that the kernel would take and that ends.
+fn nanoseconds([seconds, nanoseconds]: Time) -> Option<u64> {
+    let whole = seconds.checked_mul(SECOND_NS).filter(|_| nanoseconds < SECOND_NS)?;
+    Some(whole.checked_add(nanoseconds)? as u64)
+}
+
+fn time(nanoseconds: u64) -> Time {
+    [nanoseconds as usize / SECOND_NS, nanoseconds as usize % SECOND_NS]
+}
+
+impl Process {
+    /// When the wait is over of a call that is about to be made.
+    pub(super) fn time_limit(&mut self, thread: &Thread, context: &Context) -> Option<TimeLimit> {
+        let arguments = context.registers.arguments();
+        let place = place(context.registers.rax as u32, &arguments)?;
+        let asked = match place {
+            Place::Milliseconds(at) => {
+                time((arguments[at] as u32 as usize * MILLISECOND_NS) as u64)
+            }
+            Place::Time(at) => self.read_words(thread, context, arguments[at])?,
+        };
+        let until_ns = now_ns().checked_add(nanoseconds(asked)?)?;
+        Some(TimeLimit { place, until_ns, asked, left: [0; 2] })
+    }
+}
+
+impl Thread {
+    /// Has a call that was ended by a signal of ours, and is about to be made again, wait for no longer than it
+    /// was to. `site` is where the program made it, if its registers are as they were.
+    pub(crate) fn keep_time(&mut self, context: &mut Context, site: Option<usize>) {
+        let is_watched = self.watched.is_some();
+        let Some(limit) = &mut self.time_limit else { return };
+        let left_ns = limit.until_ns.saturating_sub(now_ns());
+        limit.left = time(left_ns);
+        let (argument, value) = match limit.place {
+            // So that it does not end before.
+            Place::Milliseconds(at) => (at, (left_ns as usize).div_ceil(MILLISECOND_NS)),
+            Place::Time(at) => (at, limit.left.as_ptr() as usize),
+        };
+        if !is_watched {
+            let Some(site) = site else { return };
+            context.registers.rip = site;
+            self.watch(context);
+        }
+        self.put_back_time();
+        *context.registers.argument_mut(argument) = value;
+    }
+
+    /// What is left of its time was written over what a call was given, if it was told so.
+    fn put_back_time(&self) {
+        let (Some(limit), Some(before)) = (&self.time_limit, &self.watched) else { return };
+        let arguments = before.arguments();
+        let told = match self.call as u32 {
+            nr::__NR_nanosleep => (arguments[0], arguments[1]),
+            nr::__NR_clock_nanosleep => (arguments[2], arguments[3]),
+            _ => return,
+        };
+        if told.0 == told.1 {
+            // What the kernel has just written to can be written.
+            let _ = process::poke(told.0, &limit.asked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is passed where there is a limit.
+    const ANY: usize = 1 << 20;
+
+    #[test]
+    fn limits_are_where_the_kernel_looks_for_them() {
+        let futex = |operation: u32| [ANY, operation as usize, 7, ANY, 0, 0];
+        let sleep = |clock: u32, flags: u32| [clock as usize, flags as usize, ANY, 0, 0, 0];
+        let cases = [
+            (nr::__NR_poll, [ANY, 1, 250, 0, 0, 0], Some(Place::Milliseconds(2))),
+            (nr::__NR_poll, [ANY, 1, 0, 0, 0, 0], None),
+            (nr::__NR_poll, [ANY, 1, u32::MAX as usize, 0, 0, 0], None),
+            (nr::__NR_epoll_wait, [3, ANY, 1, 1, 0, 0], Some(Place::Milliseconds(3))),
+            (nr::__NR_nanosleep, [ANY, 0, 0, 0, 0, 0], Some(Place::Time(0))),
+            (nr::__NR_clock_nanosleep, sleep(nr::CLOCK_MONOTONIC, 0), Some(Place::Time(2))),
+            (nr::__NR_clock_nanosleep, sleep(nr::CLOCK_MONOTONIC, nr::TIMER_ABSTIME), None),
+            (nr::__NR_clock_nanosleep, sleep(nr::CLOCK_PROCESS_CPUTIME_ID, 0), None),
+            (nr::__NR_futex, futex(nr::FUTEX_WAIT | nr::FUTEX_PRIVATE_FLAG), Some(Place::Time(3))),
+            (nr::__NR_futex, futex(nr::FUTEX_WAIT_BITSET), None),
+            (nr::__NR_semtimedop, [0, ANY, 1, 0, 0, 0], None),
+            (nr::__NR_io_getevents, [ANY, 1, 1, ANY, ANY, 0], Some(Place::Time(4))),
+            (nr::__NR_read, [0, ANY, 1, 0, 0, 0], None),
+        ];
+        for (number, arguments, expected) in cases {
+            assert_eq!(place(number, &arguments), expected, "{number} {arguments:?}");
+        }
+    }
+
+    #[test]
+    fn times_that_end_are_counted() {
+        assert_eq!(nanoseconds([2, 5]), Some(2_000_000_005));
+        assert_eq!(nanoseconds([0, SECOND_NS]), None);
+        assert_eq!(nanoseconds([usize::MAX, 0]), None);
+        assert_eq!(time(2_000_000_005), [2, 5]);
+    }
+}
