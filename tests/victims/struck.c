@@ -1,7 +1,7 @@
 /*
  * Processes that share one memory and are all the time in faults, and one of them is killed: a
- * child ("child") or who made it ("parent"). What the others have is right or they are ended; none
- * of them waits for what never comes.
+ * child, by who made it ("child"), or who made it, by somebody else ("parent"). What the others have is
+ * right, or after the latter they are ended; none of them waits for what never comes.
  */
 #include "victim.h"
 #include <sched.h>

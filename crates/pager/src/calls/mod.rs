@@ -13,6 +13,7 @@ mod attach;
 mod descriptors;
 mod execute;
 mod ioctls;
+mod kills;
 mod lent;
 mod memory;
 mod messages;
@@ -203,6 +204,7 @@ impl Process {
             | nr::__NR_ptrace
             | nr::__NR_semctl
             | nr::__NR_setsockopt => self.pointed_call(thread, context),
+            nr::__NR_kill | nr::__NR_tkill | nr::__NR_tgkill => self.kill_call(thread, context),
             nr::__NR_shmat => self.attach(context.registers.arguments()),
             nr::__NR_sendto | nr::__NR_recvfrom | nr::__NR_sendmsg | nr::__NR_recvmsg => {
                 self.socket_call(thread, context)
