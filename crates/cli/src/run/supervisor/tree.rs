@@ -1,7 +1,7 @@
 //! The processes of a run, and how much anonymous and shared memory they hold together.
 //!
 //! All descendants of the supervisor belong: as their subreaper (prctl(2)) it keeps
-//! also those whose parent has ended. Sources: proc(5), `statm`, `task/TID/children`,
+//! also those whose parent has ended. Sources: proc(5), `statm`, `stat`, `task/TID/children`,
 //! `smaps_rollup`, `loadavg`.
 //!
 //! A look costs a few microseconds a process as long as no process was created
@@ -104,7 +104,14 @@ impl Tree {
         self.parents.keys().copied().map(anonymous_bytes_of).sum()
     }
 
-    /// The same with every shared page counted once in all; the kernel walks all page tables for it.
+    /// Bytes of pages that the kernel has made all processes so far: what it gave them and what it copied for who
+    /// wrote what it had in common with others, but for huge pages; and what files gave them.
+    pub(crate) fn faulted_bytes(&self) -> u64 {
+        let faulted = |pid| ask(pid, "stat", of_stat).unwrap_or(0);
+        self.parents.keys().copied().map(faulted).sum()
+    }
+
+    /// Anonymous bytes with every shared page counted once in all; the kernel walks all page tables for it.
     pub(crate) fn proportional_bytes(&self) -> u64 {
         let own = self.processes().filter(|(pid, parent)| !self.borrows(*pid, *parent));
         own.map(|(pid, _)| proportional_bytes_of(pid)).sum()
@@ -200,6 +207,13 @@ fn of_statm(statm: &str) -> Option<u64> {
     Some(resident.saturating_sub(shared) * PAGE_BYTES)
 }
 
+/// Pages that faults have brought, `minflt`, as bytes.
+fn of_stat(stat: &str) -> Option<u64> {
+    let (_, behind_name) = stat.rsplit_once(") ")?;
+    let faults: u64 = behind_name.split(' ').nth(7)?.parse().ok()?;
+    Some(faults * PAGE_BYTES)
+}
+
 /// The process's part of every page it has; its anonymous bytes where the kernel does not tell.
 fn proportional_bytes_of(pid: pid_t) -> u64 {
     of_proc(pid, "smaps_rollup", "Pss_Anon:").unwrap_or_else(|| anonymous_bytes_of(pid))
@@ -227,6 +241,13 @@ mod tests {
     }
 
     #[test]
+    fn faults_stand_behind_the_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 25 6000 8 9 2 1 4 3 20 0 1 0 100 9000 50";
+        assert_eq!(of_stat(stat), Some(25 * PAGE_BYTES));
+        assert_eq!(of_stat("7 (a) S 1"), None);
+    }
+
+    #[test]
     fn children_and_grandchildren_are_found() {
         let mut child = Command::new("/bin/sh")
             .args(["-c", "sleep 100 & echo ready; read line; kill $!"])
@@ -250,6 +271,7 @@ mod tests {
         assert!(without.refresh() && !without.contains(pid) && tree.contains(pid));
         // Not compared: the counters of statm lag behind by a batch a processor.
         assert!(tree.anonymous_bytes() > 0);
+        assert!(tree.faulted_bytes() > 0);
         assert!(tree.proportional_bytes() > 0);
         assert!(anonymous_bytes_of(own) > 0);
         drop(child.stdin.take());

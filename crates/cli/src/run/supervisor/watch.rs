@@ -7,12 +7,14 @@
 //! else put the next one off, until the program has used all that it may.
 //!
 //! What several processes have in common counts once, and to count so takes the kernel long. Until that is due again
-//! they are taken to hold as much more as each of them for itself.
+//! they are taken to hold as much more as each of them for itself, or as they had faults: one that writes what it
+//! has in common with others gets a copy by one. The former is certain where none of them has been made meanwhile.
 //!
 //! Source: sched_setattr(2); Linux, Documentation/scheduler/sched-eevdf.rst.
 
 use std::time::{Duration, Instant};
 
+use libc::pid_t;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::tree::Tree;
@@ -27,8 +29,9 @@ const MAX_INTERVAL: Duration = Duration::from_millis(50);
 /// A look may take this part of the time until the next: a tenth of one processor at most.
 const COST_FACTOR: u32 = 9;
 
-/// The same of counting what is in common, where the budget seems to have come near since.
-const SOON_FACTOR: u32 = 4;
+/// The same of counting what is in common, where the budget seems to have come near since, after so many times
+/// in a row that it had not: the first is due at once.
+const SOON_FACTORS: [u32; 4] = [0, 1, 2, 4];
 
 /// How much of the processor it wants at a time, and how much rather than others.
 const TURN: Duration = Duration::from_micros(100);
@@ -44,23 +47,50 @@ pub(crate) struct Watch {
     peak_bytes: u64,
     /// The last time that what several processes have in common was counted once.
     counted: Option<Counted>,
+    /// How often it was in vain since the budget was not as near as it had seemed.
+    counted_in_vain: usize,
+}
+
+/// What processes have each for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Apart {
+    anonymous_bytes: u64,
+    /// [`Tree::faulted_bytes`].
+    faulted_bytes: u64,
 }
 
 /// What several processes hold.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Counted {
-    /// Each for itself, and together.
-    anonymous_bytes: u64,
+    /// Which they are.
+    processes: Vec<pid_t>,
+    /// What they had each for itself, and together.
+    apart: Apart,
     sum_bytes: u64,
     /// When it may be counted again: where it seems to have come near, and else.
     soon: Instant,
     due: Instant,
 }
 
+impl Apart {
+    /// By how much they can have more, as far as that shows.
+    fn most_since(self, before: Apart) -> u64 {
+        let anonymous_bytes = self.anonymous_bytes.saturating_sub(before.anonymous_bytes);
+        anonymous_bytes.max(self.faulted_bytes.saturating_sub(before.faulted_bytes))
+    }
+}
+
 impl Counted {
-    fn new(anonymous_bytes: u64, sum_bytes: u64, now: Instant, cost: Duration) -> Self {
-        let [soon, due] = [SOON_FACTOR, COST_FACTOR].map(|factor| now + cost * factor);
-        Counted { anonymous_bytes, sum_bytes, soon, due }
+    /// At a cost, after so many times `in_vain`.
+    fn new(apart: Apart, sum_bytes: u64, now: Instant, cost: Duration, in_vain: usize) -> Self {
+        let soon_factor = SOON_FACTORS[in_vain.min(SOON_FACTORS.len() - 1)];
+        let [soon, due] = [soon_factor, COST_FACTOR].map(|factor| now + cost * factor);
+        Counted { processes: Vec::new(), apart, sum_bytes, soon, due }
+    }
+
+    /// Whether each process of a tree was there.
+    fn has_all_of(&self, tree: &Tree) -> bool {
+        tree.processes().all(|(pid, _)| self.processes.binary_search(&pid).is_ok())
     }
 }
 
@@ -80,7 +110,7 @@ impl Watch {
     /// the last quarter is what a tree may grow by while it is being entered.
     pub(crate) fn new(budget_bytes: u64) -> Self {
         let threshold_bytes = near_bytes(budget_bytes);
-        Watch { threshold_bytes, sum_bytes: 0, peak_bytes: 0, counted: None }
+        Watch { threshold_bytes, sum_bytes: 0, peak_bytes: 0, counted: None, counted_in_vain: 0 }
     }
 
     /// Watches for three quarters of another budget.
@@ -110,21 +140,47 @@ impl Watch {
             self.counted = None;
             return self.judge(anonymous_bytes, coming_bytes, cost);
         }
-        if let Some(distance_bytes) = self.distance(anonymous_bytes, coming_bytes, Instant::now()) {
+        let apart = Apart { anonymous_bytes, faulted_bytes: tree.faulted_bytes() };
+        if self.has_surely_come_near(anonymous_bytes + coming_bytes, tree) {
+            return Look::Near;
+        }
+        if let Some(distance_bytes) = self.distance(apart, coming_bytes, Instant::now()) {
             let pause = pause(distance_bytes, cost);
             return if distance_bytes == 0 { Look::Perhaps(pause) } else { Look::Far(pause) };
         }
         let sum_bytes = tree.proportional_bytes();
         let counting_cost = processor_time().saturating_sub(began);
-        self.counted =
-            Some(Counted::new(anonymous_bytes, sum_bytes, Instant::now(), counting_cost));
+        let now = Instant::now();
+        self.counted_in_vain = self.times_in_vain(apart, sum_bytes);
+        let counted = Counted::new(apart, sum_bytes, now, counting_cost, self.counted_in_vain);
+        let processes = tree.processes().map(|(pid, _)| pid).collect();
+        self.counted = Some(Counted { processes, ..counted });
         self.judge(sum_bytes, coming_bytes, cost)
     }
 
+    /// How often in a row counting was in vain, once `sum_bytes` were: by far less than there seemed to be more.
+    fn times_in_vain(&self, apart: Apart, sum_bytes: u64) -> usize {
+        match &self.counted {
+            Some(before) if sum_bytes < before.sum_bytes + apart.most_since(before.apart) / 2 => {
+                self.counted_in_vain + 1
+            }
+            Some(_) => 0,
+            None => self.counted_in_vain,
+        }
+    }
+
+    /// Whether what processes hold has grown so much since they were counted.
+    fn has_surely_come_near(&self, anonymous_bytes: u64, tree: &Tree) -> bool {
+        self.counted.as_ref().filter(|counted| counted.has_all_of(tree)).is_some_and(|counted| {
+            let more_bytes = anonymous_bytes.saturating_sub(counted.apart.anonymous_bytes);
+            counted.sum_bytes + more_bytes >= self.threshold_bytes
+        })
+    }
+
     /// How far the budget seems to be while it is not time to count what processes have in common again.
-    fn distance(&self, anonymous_bytes: u64, coming_bytes: u64, now: Instant) -> Option<u64> {
-        let counted = self.counted?;
-        let more_bytes = anonymous_bytes.saturating_sub(counted.anonymous_bytes);
+    fn distance(&self, apart: Apart, coming_bytes: u64, now: Instant) -> Option<u64> {
+        let counted = self.counted.as_ref()?;
+        let more_bytes = apart.most_since(counted.apart);
         let sum_bytes = counted.sum_bytes + more_bytes + coming_bytes;
         let distance_bytes = self.threshold_bytes.saturating_sub(sum_bytes);
         let again = if distance_bytes == 0 { counted.soon } else { counted.due };
@@ -228,28 +284,48 @@ mod tests {
         let began = Instant::now();
         let at = |milliseconds| began + Duration::from_millis(milliseconds);
         let mut watch = Watch::new(100 * MIB);
-        assert_eq!(watch.distance(200 * MIB, 0, began), None, "never counted so far");
+        assert_eq!(watch.distance(apart(200, 500), 0, began), None, "never counted so far");
         let cost = Duration::from_millis(1);
-        watch.counted = Some(Counted::new(200 * MIB, 40 * MIB, began, cost));
-        for (anonymous_mib, coming_mib, milliseconds, distance_mib) in [
-            (200, 0, 0, Some(35)),
-            (210, 5, 8, Some(20)),
-            (150, 0, 8, Some(35)),
-            (210, 5, 9, None),
+        watch.counted = Some(Counted::new(apart(200, 500), 40 * MIB, began, cost, 9));
+        for (anonymous_mib, faulted_mib, coming_mib, milliseconds, distance_mib) in [
+            (200, 500, 0, 0, Some(35)),
+            (210, 500, 5, 8, Some(20)),
+            (150, 500, 0, 8, Some(35)),
+            (210, 500, 5, 9, None),
+            // What was in common is copied.
+            (200, 520, 0, 8, Some(15)),
             // As much more as there is room for.
-            (235, 0, 3, Some(0)),
-            (235, 0, 4, None),
-            (300, 0, 3, Some(0)),
-            (210, 25, 4, None),
+            (235, 500, 0, 3, Some(0)),
+            (235, 500, 0, 4, None),
+            (300, 500, 0, 3, Some(0)),
+            (200, 540, 0, 4, None),
+            (210, 500, 25, 4, None),
         ] {
-            let [anonymous, coming] = [anonymous_mib, coming_mib].map(|mib| mib * MIB);
-            let distance = watch.distance(anonymous, coming, at(milliseconds));
-            assert_eq!(
-                distance,
-                distance_mib.map(|mib| mib * MIB),
-                "{anonymous_mib}, {milliseconds}"
-            );
+            let seen = apart(anonymous_mib, faulted_mib);
+            let distance = watch.distance(seen, coming_mib * MIB, at(milliseconds));
+            assert_eq!(distance, distance_mib.map(|mib| mib * MIB), "{seen:?}, {milliseconds}");
         }
+    }
+
+    fn apart(anonymous_mib: u64, faulted_mib: u64) -> Apart {
+        Apart { anonymous_bytes: anonymous_mib * MIB, faulted_bytes: faulted_mib * MIB }
+    }
+
+    #[test]
+    fn counting_in_vain_is_done_more_and_more_seldom() {
+        let (now, cost) = (Instant::now(), Duration::from_millis(1));
+        let mut watch = Watch::new(100 * MIB);
+        let mut count = |faulted_mib: u64, sum_mib: u64| {
+            let seen = apart(200, faulted_mib);
+            watch.counted_in_vain = watch.times_in_vain(seen, sum_mib * MIB);
+            let counted = Counted::new(seen, sum_mib * MIB, now, cost, watch.counted_in_vain);
+            let pause = counted.soon - now;
+            watch.counted = Some(counted);
+            pause.as_millis()
+        };
+        assert_eq!(count(10, 40), 0, "the first");
+        assert_eq!([count(50, 41), count(90, 45), count(130, 45), count(170, 44)], [1, 2, 4, 4]);
+        assert_eq!(count(180, 50), 0, "as it seemed");
     }
 
     #[test]
