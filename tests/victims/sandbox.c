@@ -11,6 +11,7 @@
 #include <linux/seccomp.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 
@@ -132,7 +133,7 @@ static void prepare(void) {
 }
 
 static atomic_int stops;
-static int signal_pipe[2];
+static int signal_pipe[2], time_pipe[2];
 
 static void *computes(void *place) {
     uint64_t turn = 0;
@@ -148,6 +149,16 @@ static void *computes(void *place) {
 static void *waits(void *place) {
     char byte;
     CHECK(read(signal_pipe[0], &byte, 1) == 1 && byte == 'x');
+    pages_check(place, 64, tag);
+    return NULL;
+}
+
+/* For a minute, where nothing else ends it. */
+static void *waits_for_a_time(void *place) {
+    struct epoll_event event = {.events = EPOLLIN};
+    int epoll = epoll_create1(0);
+    CHECK(epoll >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, time_pipe[0], &event) == 0);
+    CHECK(epoll_wait(epoll, &event, 1, 60000) == 1);
     pages_check(place, 64, tag);
     return NULL;
 }
@@ -172,9 +183,9 @@ static void *filters(void *how) {
 
 /* One thread installs a filter beside others. */
 static void beside_threads(int how, int is_first) {
-    void *(*const work[])(void *) = {computes, waits, reads_much, computes};
+    void *(*const work[])(void *) = {computes, waits, waits_for_a_time, reads_much, computes};
     pthread_t threads[COUNT(work)], other;
-    CHECK(pipe(signal_pipe) == 0);
+    CHECK(pipe(signal_pipe) == 0 && pipe(time_pipe) == 0);
     char *places[COUNT(work)];
     for (size_t i = 0; i < COUNT(work); i++) {
         places[i] = pages_map(512);
@@ -189,7 +200,7 @@ static void beside_threads(int how, int is_first) {
         CHECK(pthread_join(other, NULL) == 0);
     }
     pages_check(memory, PAGES, tag);
-    CHECK(write(signal_pipe[1], "xx", 2) == 2);
+    CHECK(write(signal_pipe[1], "xx", 2) == 2 && write(time_pipe[1], "x", 1) == 1);
     CHECK(pthread_create(&other, NULL, waits, places[1]) == 0);
     CHECK(pthread_join(other, NULL) == 0);
     stops = 1;

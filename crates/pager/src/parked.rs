@@ -150,8 +150,8 @@ impl Process {
     }
 }
 
-/// Has a thread look at what is parked.
-fn call(thread: &Thread) {
+/// Has a thread look at what is parked, or else be interrupted.
+pub(crate) fn call(thread: &Thread) {
     signal::queue_for_thread(thread.pid, thread.tid.load(Relaxed), SIGURG, CALL_THREAD);
 }
 

@@ -33,6 +33,7 @@ use zpager_wire::{EventKind, ProcessSlot};
 
 use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
+use crate::calls::IS_LEAVING;
 use crate::fault::fail;
 use crate::hold::pages_of;
 use crate::identity::{self, Identity};
@@ -364,6 +365,8 @@ impl Process {
         }
         let holds = self.take_slot(parent);
         self.is_child = true;
+        // It was the parent that wanted to.
+        IS_LEAVING.store(false, Relaxed);
         // Before anything is dropped: what this memory has noted so far is its parent's.
         self.note_references();
         self.end_sharing();

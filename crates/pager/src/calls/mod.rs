@@ -46,6 +46,7 @@ use across::Across;
 pub(crate) use execute::Environment;
 pub(crate) use messages::Messages;
 use requests::Submission;
+pub(crate) use sandbox::IS_LEAVING;
 pub(crate) use stream::Continued;
 pub(crate) use time_limits::TimeLimit;
 use transfer::Pieces;

@@ -8,7 +8,8 @@
 //!
 //! Of several threads each goes on where it is. One that waits for the pager finds none
 //! ([`Outcome::Left`]) and has its call made, its access or its signal once more, by the kernel alone. One
-//! that is in the midst of a call that ends in the pager, or is being started, is waited for.
+//! that is in the midst of a call that ends in the pager, or is being started, is waited for; one that is
+//! there for its call's time alone ([`super::time_limits`]) is called out of it.
 //!
 //! Sources: seccomp(2); Documentation/userspace-api/seccomp_filter.rst; include/uapi/linux/filter.h.
 //!
@@ -21,7 +22,7 @@
 //! not to let it pass.
 
 use core::ptr;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use zpager_sys::file::Fd;
 use zpager_sys::signal::{self, Context, SIGNALS, is_ours};
@@ -31,7 +32,7 @@ use zpager_wire::EventKind;
 
 use super::{Outcome, tracees};
 use crate::identity;
-use crate::parked::CARRIER;
+use crate::parked::{CARRIER, call};
 use crate::process::Process;
 use crate::signals::is_handler;
 use crate::stubs;
@@ -51,6 +52,10 @@ const LEAVING_PAGES: u64 = 256;
 /// How often other threads are waited for, and how long each time, in nanoseconds.
 const TURNS_MAX: u32 = 500;
 pub(super) const TURN_NANOSECONDS: u64 = 1_000_000;
+
+/// Set while a thread waits for others to come out of what stands in the way of leaving. Nobody begins then what
+/// only keeps a call's time ([`Thread::keep_time`]).
+pub(crate) static IS_LEAVING: AtomicBool = AtomicBool::new(false);
 
 /// What an instruction does, as far as it is followed.
 const LOAD_FIELD: u16 = 0x20;
@@ -170,7 +175,15 @@ impl Process {
         }
         if self.threads.live().any(|other| !ptr::eq(other, thread) && other.is_in_midst()) {
             self.leaving_turns = (self.leaving_turns + 1) % TURNS_MAX;
-            return if self.leaving_turns == 0 { Outcome::GoOn } else { Outcome::Later };
+            let comes_later = self.leaving_turns != 0;
+            IS_LEAVING.store(comes_later, Relaxed);
+            if comes_later {
+                self.threads
+                    .live()
+                    .filter(|other| other.waits_for_time_alone())
+                    .for_each(|other| call(other));
+            }
+            return if comes_later { Outcome::Later } else { Outcome::GoOn };
         }
         self.leave(thread, context, reason);
         context.registers.rip -= stubs::SYSCALL_BYTES;

@@ -13,12 +13,16 @@
 //!
 //! Bad case: a socket with a time limit (`SO_RCVTIMEO`), which waits for all of it again.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use zpager_sys::futex::now_ns;
 use zpager_sys::process;
-use zpager_sys::signal::Context;
+use zpager_sys::signal::{Context, Registers};
 use zpager_sys::syscall::nr;
 
+use super::sandbox::IS_LEAVING;
 use crate::process::Process;
+use crate::stubs::SYSCALL_BYTES;
 use crate::threads::Thread;
 
 const SECOND_NS: usize = 1_000_000_000;
@@ -110,6 +114,9 @@ impl Thread {
     /// Has a call that was ended by a signal of ours, and is about to be made again, wait for no longer than it
     /// was to. `site` is where the program made it, if its registers are as they were.
     pub(crate) fn keep_time(&mut self, context: &mut Context, site: Option<usize>) {
+        if IS_LEAVING.load(Relaxed) {
+            return self.wait_unwatched(context);
+        }
         let is_watched = self.watched.is_some();
         let Some(limit) = &mut self.time_limit else { return };
         let left_ns = limit.until_ns.saturating_sub(now_ns());
@@ -126,6 +133,24 @@ impl Thread {
         }
         self.put_back_time();
         *context.registers.argument_mut(argument) = value;
+    }
+
+    /// Has the call be made by the program's own instruction, with all of its time, if only that led it to the trap:
+    /// the process leaves management, and there is no trap then.
+    fn wait_unwatched(&mut self, context: &mut Context) {
+        if self.waits_for_time_alone()
+            && let Some(before) = self.watched.take()
+        {
+            let fpstate = context.registers.fpstate;
+            context.registers = Registers { fpstate, ..before };
+            context.registers.rip -= SYSCALL_BYTES;
+        }
+    }
+
+    /// Whether it is in a call that leads to the trap for no other reason than its time.
+    pub(super) fn waits_for_time_alone(&self) -> bool {
+        let has_mask = self.temporary_mask.is_some() || self.waits_for != 0;
+        self.watched.is_some() && self.time_limit.is_some() && !has_mask
     }
 
     /// What is left of its time was written over what a call was given, if it was told so.

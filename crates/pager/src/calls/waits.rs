@@ -9,11 +9,14 @@
 //!
 //! Sources: sigtimedwait(2), sigsuspend(2), ppoll(2), pselect(2), epoll_pwait(2).
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use zpager_sys::process;
 use zpager_sys::signal::{Context, Info, Mask, Registers, only, ours};
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
+use super::sandbox::IS_LEAVING;
 use super::time_limits::FUTEX_OPERATION;
 use crate::parked::CARRIER;
 use crate::process::Process;
@@ -74,6 +77,7 @@ impl Process {
         let ends_for_others = thread.time_limit.is_some()
             && is_made_again(context.registers.rax as u32)
             && self.control.processes.count() > 1
+            && !IS_LEAVING.load(Relaxed)
             && !self.threads.is_alone(thread);
         if !ends_for_others {
             return Outcome::GoOn;
