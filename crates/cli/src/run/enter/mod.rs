@@ -157,20 +157,20 @@ impl Entrance {
         })
     }
 
-    /// Enters processes of a tree; gives what became of each, in no order.
+    /// Enters processes of a tree, in which the agent was seen to be so far; gives what became of each, in no order.
     ///
     /// While they stand still no file of theirs is opened: one of them may be who serves it (fuse(4)).
     pub(crate) fn enter(
         &mut self,
-        pids: &[pid_t],
+        pids: &[(pid_t, Presence)],
         tree: &mut Tree,
         control: &Control,
     ) -> Vec<(pid_t, Outcome)> {
         let mut outcomes = Vec::new();
         let mut keep = |pid: pid_t, outcome: Outcome| outcomes.push((pid, outcome));
         let mut programs = Vec::new();
-        for pid in pids {
-            match self.examine(*pid, control) {
+        for (pid, seen) in pids {
+            match self.examine(*pid, *seen, control) {
                 Ok(program) => programs.push((*pid, program)),
                 Err(outcome) => keep(*pid, outcome),
             }
@@ -219,7 +219,7 @@ impl Entrance {
     }
 
     /// Looks at a process that is to be entered, and whether it can be.
-    fn examine(&self, pid: pid_t, control: &Control) -> Result<Program, Outcome> {
+    fn examine(&self, pid: pid_t, seen: Presence, control: &Control) -> Result<Program, Outcome> {
         let confinement = Confinement::of(&status_of(living_thread(pid)));
         if confinement.filters > self.own.filters {
             return Err(Outcome::Sandboxed);
@@ -230,12 +230,16 @@ impl Entrance {
         if let Some(outcome) = used_by_kernel(pid, &maps) {
             return Err(outcome);
         }
+        let has_agent = base_of(&maps, self.agent_inode).is_some();
+        // A loader has brought it meanwhile, and the program may be managed, and in calls that a stop cuts short.
+        if has_agent && seen == Presence::Absent {
+            return Err(Outcome::Later);
+        }
         let is_nested = confinement.ids > self.own.ids;
         let finds_agent = files_of(pid) == self.own_files || self.is_found_from(pid);
         let waits_with_call = control.large_calls.has_of(pid);
         let program = Program { waits_with_call, ..Program::of(pid, is_nested, finds_agent) };
-        let can_be =
-            base_of(&maps, self.agent_inode).is_some() || self.may_be_given(pid, &program, &maps);
+        let can_be = has_agent || self.may_be_given(pid, &program, &maps);
         if can_be { Ok(program) } else { Err(Outcome::NoAgent) }
     }
 

@@ -199,26 +199,28 @@ impl Entries {
         self.candidates.retain(|pid, _| tree.contains(*pid) && !managed.contains(pid));
     }
 
-    /// The candidates to try now. One that has another's memory, as after vfork(2), is on its way once it
+    /// The candidates to try now, and how far the agent is in each. One that has another's memory, as after vfork(2), is on its way once it
     /// has a program of its own.
-    fn due(&mut self, tree: &Tree, control: &Control) -> Vec<pid_t> {
+    fn due(&mut self, tree: &Tree, control: &Control) -> Vec<(pid_t, Presence)> {
         let with_slots: BTreeSet<pid_t> = slots(control, false).collect();
         let (shared, apart): (Vec<_>, Vec<_>) =
             self.candidates.iter_mut().partition(|(pid, _)| tree.is_shared(**pid));
         shared.into_iter().for_each(|(_, found)| found.since = Instant::now());
-        let due = apart.into_iter().filter(|(pid, found)| {
+        let seen =
+            apart.into_iter().map(|(pid, found)| (*pid, self.entrance.presence_in(*pid), found));
+        let due = seen.filter(|(pid, presence, found)| {
             let (waited, sure) = (found.since.elapsed(), found.sure && self.scope == Scope::All);
-            match self.entrance.presence_in(**pid) {
+            match presence {
                 _ if found.is_put_off(Instant::now()) => false,
                 Presence::Absent => true,
                 // It is about to manage itself, or its execve fails.
                 Presence::Begun if with_slots.contains(pid) => false,
-                Presence::Begun => sure || waited > PATIENCE || control.large_calls.has_of(**pid),
+                Presence::Begun => sure || waited > PATIENCE || control.large_calls.has_of(*pid),
                 // A constructor of another library may sleep, and is not to be disturbed.
                 Presence::Mapped => waited > MAX_PATIENCE,
             }
         });
-        due.map(|(pid, _)| *pid).collect()
+        due.map(|(pid, presence, _)| (pid, presence)).collect()
     }
 
     /// Notes what became of an attempt to enter a process; whether that settled it.
