@@ -32,20 +32,6 @@ static int become_another(void *child) {
     return 0;
 }
 
-/* Until the child sleeps in its call. */
-static void until_asleep(pid_t pid) {
-    char path[64], stat[256];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    for (int asleep = 0; asleep < 3; usleep(500)) {
-        int fd = open(path, O_RDONLY);
-        CHECK(fd >= 0);
-        ssize_t got = read(fd, stat, sizeof stat - 1);
-        CHECK(got > 0 && close(fd) == 0);
-        stat[got] = 0;
-        asleep = strstr(stat, ") S ") ? asleep + 1 : 0;
-    }
-}
-
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
     ballast_make(24);

@@ -9,7 +9,6 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/sem.h>
-#include <time.h>
 
 /* What relatives send with their SIGURG. */
 #define GIVE_BACK 0x7a706167
@@ -18,7 +17,19 @@
 /* Natively a signal is lost, too, that comes before the call does. */
 #define LOST_MAX 2
 
-enum way { POLL, EPOLL, NANOSLEEP, NANOSLEEP_IN_PLACE, CLOCK_SLEEP, FUTEX, SIGNAL, SEMAPHORE, PPOLL, SELECT, WAYS };
+enum way {
+    POLL,
+    EPOLL,
+    NANOSLEEP,
+    NANOSLEEP_IN_PLACE,
+    CLOCK_SLEEP,
+    FUTEX,
+    SIGNAL,
+    SEMAPHORE,
+    PPOLL,
+    SELECT,
+    WAYS
+};
 
 static int epoll, semaphores, quiet[2], turns[2];
 static volatile sig_atomic_t handled;
@@ -109,20 +120,6 @@ static void wait_in_all_ways(void) {
     CHECK(kill(child, SIGKILL) == 0 && wait_for(child) == SIGKILL);
 }
 
-/* Until it sleeps in its call. */
-static void until_asleep(pid_t pid) {
-    char path[64], stat[256];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    for (int asleep = 0; asleep < 3; usleep(300)) {
-        int fd = open(path, O_RDONLY);
-        CHECK(fd >= 0);
-        ssize_t got = read(fd, stat, sizeof stat - 1);
-        CHECK(got > 0 && close(fd) == 0);
-        stat[got] = 0;
-        asleep = strstr(stat, ") S ") ? asleep + 1 : 0;
-    }
-}
-
 /* Sends a signal right behind another in each turn; ends with how many were of no avail. */
 static void wake(pid_t pid, struct random *random) {
     struct pollfd turn = {turns[0], POLLIN, 0};
@@ -132,7 +129,8 @@ static void wake(pid_t pid, struct random *random) {
         CHECK(read(turns[0], &byte, 1) == 1);
         until_asleep(pid);
         want_room(pid);
-        for (uint64_t from_ns = now_ns(), spin_ns = below(random, 60000); now_ns() - from_ns < spin_ns;)
+        uint64_t until_ns = now_ns() + below(random, 60000);
+        while (now_ns() < until_ns)
             ;
         CHECK(kill(pid, SIGRTMIN) == 0);
         while (poll(&turn, 1, 3000) == 0) {

@@ -207,6 +207,20 @@ static inline int wait_for(pid_t pid) {
     return status;
 }
 
+/* Until process `pid` sleeps in a call. */
+static inline void until_asleep(pid_t pid) {
+    char path[64], stat[256];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    for (int asleep = 0; asleep < 3; usleep(500)) {
+        int fd = open(path, O_RDONLY);
+        CHECK(fd >= 0);
+        ssize_t got = read(fd, stat, sizeof stat - 1);
+        CHECK(got > 0 && close(fd) == 0);
+        stat[got] = 0;
+        asleep = strstr(stat, ") S ") ? asleep + 1 : 0;
+    }
+}
+
 #define CHECK_CHILD(pid)                                                                           \
     do {                                                                                           \
         int child_status = wait_for(pid);                                                          \

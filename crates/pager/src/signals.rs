@@ -21,8 +21,8 @@ use zpager_sys::dispatch::{AUDIT_ARCH_X86_64, SYS_USER_DISPATCH};
 use zpager_sys::signal::{
     self, Action, AlternateStack, Context, Frame, Info, Mask, Place, Registers, SA_NOCLDSTOP,
     SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO,
-    SI_KERNEL, SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGNALS, SIGSEGV, SIGSYS, SIGURG, SS_AUTODISARM,
-    SYS_SECCOMP, fpstate_bytes, is_ours, only, ours,
+    SI_KERNEL, SI_QUEUE, SIG_DFL, SIG_IGN, SIGBUS, SIGKILL, SIGNALS, SIGSEGV, SIGSTOP, SIGSYS,
+    SIGURG, SS_AUTODISARM, SYS_SECCOMP, fpstate_bytes, is_ours, only, ours,
 };
 use zpager_sys::{Errno, process, processor};
 use zpager_wire::{BRING_IN, CALL_THREAD, GIVE_BACK};
@@ -41,8 +41,6 @@ use crate::threads::{Disturbed, IS_SHARED, Thread};
 /// process begins to be managed.
 pub(crate) static mut SIGSYS_ACTION: Action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
 
-const SIGKILL: u32 = 9;
-const SIGSTOP: u32 = 19;
 const EINTR: isize = -4;
 /// Flags that the kernel acts on, whatever the handler.
 const KERNEL_FLAGS: u64 = SA_RESTART | SA_NOCLDSTOP | SA_NOCLDWAIT;

@@ -8,14 +8,14 @@ use crate::Errno;
 use crate::syscall::{checked, nr};
 
 /// Nanoseconds of a second.
-const SECOND_NS: u64 = 1_000_000_000;
+pub const SECOND_NS: u64 = 1_000_000_000;
 
 const ETIMEDOUT: Errno = Errno(110);
 
 /// Sleeps until the word is woken, unless it is not `seen` any more, and at most `most_ns`; whether it
 /// slept that long. Also ends for no reason at all: the caller looks again.
 pub fn wait(word: &AtomicU32, seen: u32, most_ns: u64) -> bool {
-    let time = [most_ns / SECOND_NS, most_ns % SECOND_NS];
+    let time = time(most_ns);
     let (at, wait) = (word.as_ptr() as usize, nr::FUTEX_WAIT as usize);
     let arguments = [at, wait, seen as usize, time.as_ptr() as usize];
     // SAFETY: the word and the time outlive the call, which changes neither.
@@ -27,6 +27,11 @@ pub fn wake(word: &AtomicU32) {
     let arguments = [word.as_ptr() as usize, nr::FUTEX_WAKE as usize, i32::MAX as usize];
     // SAFETY: waking changes no memory.
     let _ = unsafe { checked(nr::__NR_futex, arguments) };
+}
+
+/// A time as the kernel takes it: seconds and the nanoseconds of another one (`struct timespec`).
+pub fn time(nanoseconds: u64) -> [u64; 2] {
+    [nanoseconds / SECOND_NS, nanoseconds % SECOND_NS]
 }
 
 /// Time since the machine was started, without what it slept, in nanoseconds.

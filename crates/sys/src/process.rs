@@ -2,6 +2,7 @@
 
 use crate::PAGE_BYTES;
 use crate::file::Fd;
+use crate::futex;
 use crate::syscall::{Errno, checked, nr};
 
 /// What is read at once of what `/proc` says of a process, and what is kept of a line: it has as many numbers as
@@ -325,7 +326,7 @@ pub fn free_memory_bytes() -> u64 {
 
 /// Sleeps.
 pub fn nap(nanoseconds: u64) {
-    let time = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
+    let time = futex::time(nanoseconds);
     // SAFETY: the kernel only reads the two words.
     let _ = unsafe { checked(nr::__NR_nanosleep, [time.as_ptr() as usize, 0]) };
 }

@@ -14,6 +14,10 @@ pub const SIGILL: u32 = 4;
 pub const SIGTRAP: u32 = 5;
 /// The bad-memory signal that userfaultfd sends.
 pub const SIGBUS: u32 = 7;
+/// Ends a process: no handler, and no mask that holds it.
+pub const SIGKILL: u32 = 9;
+/// Stops one in the same way.
+pub const SIGSTOP: u32 = 19;
 /// A division by zero, and the like.
 pub const SIGFPE: u32 = 8;
 /// By which the processes of a run call each other's pagers. Its default is to do nothing: one that

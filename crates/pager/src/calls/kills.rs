@@ -11,14 +11,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::process;
-use zpager_sys::signal::Context;
+use zpager_sys::signal::{Context, SIGKILL};
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
 use crate::process::Process;
 use crate::threads::{IS_SHARED, Thread};
 
-const SIGKILL: u32 = 9;
 /// Until it is gone: it ends as soon as it runs, and only takes long where the kernel works for it.
 const NAPS_MAX: u32 = 200;
 const NAP_NANOSECONDS: u64 = 50_000;
@@ -28,10 +27,8 @@ impl Process {
     pub(super) fn kill_call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let arguments = context.registers.arguments();
         let number = context.registers.rax as u32;
-        let (target, signal) = match number {
-            nr::__NR_tgkill => (arguments[0] as i32, arguments[2] as u32),
-            _ => (arguments[0] as i32, arguments[1] as u32),
-        };
+        let target = arguments[0] as i32;
+        let signal = arguments[if number == nr::__NR_tgkill { 2 } else { 1 }] as u32;
         let strikes = signal == SIGKILL && target > 0 && target != thread.pid;
         if !strikes || !IS_SHARED.load(Relaxed) || !process::shares_memory(target) {
             return self.plain_call(thread, context);

@@ -170,20 +170,19 @@ impl Process {
         if !thread.is_of(self) {
             return Outcome::GoOn;
         }
+        IS_LEAVING.store(false, Relaxed);
         if !self.fits_memory() {
             return Outcome::Done(ENOMEM.as_result());
         }
         if self.threads.live().any(|other| !ptr::eq(other, thread) && other.is_in_midst()) {
             self.leaving_turns = (self.leaving_turns + 1) % TURNS_MAX;
-            let comes_later = self.leaving_turns != 0;
-            IS_LEAVING.store(comes_later, Relaxed);
-            if comes_later {
-                self.threads
-                    .live()
-                    .filter(|other| other.waits_for_time_alone())
-                    .for_each(|other| call(other));
+            if self.leaving_turns == 0 {
+                return Outcome::GoOn;
             }
-            return if comes_later { Outcome::Later } else { Outcome::GoOn };
+            IS_LEAVING.store(true, Relaxed);
+            let waiting = self.threads.live().filter(|other| other.waits_for_time_alone());
+            waiting.for_each(|other| call(other));
+            return Outcome::Later;
         }
         self.leave(thread, context, reason);
         context.registers.rip -= stubs::SYSCALL_BYTES;

@@ -4,8 +4,8 @@ use core::mem::offset_of;
 
 use zpager_sys::Errno;
 use zpager_sys::signal::{
-    self, Action, AlternateStack, Context, Frame, SA_KEPT, SIG_IGN, SIGNALS, SS_AUTODISARM,
-    SS_DISABLE, SS_ONSTACK, fpstate_bytes, only, ours,
+    self, Action, AlternateStack, Context, Frame, SA_KEPT, SIG_IGN, SIGKILL, SIGNALS, SIGSTOP,
+    SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, fpstate_bytes, only, ours,
 };
 use zpager_sys::syscall::nr;
 
@@ -23,8 +23,6 @@ const MASK_BYTES: usize = 8;
 const BLOCK: usize = 0;
 const UNBLOCK: usize = 1;
 const SET: usize = 2;
-const SIGKILL: usize = 9;
-const SIGSTOP: usize = 19;
 /// Smallest alternate stack that the kernel accepts.
 const STACK_BYTES_MIN: usize = 2048;
 
@@ -62,11 +60,11 @@ impl Process {
         let before = self.actions[signal];
         if new != 0 {
             let words: [usize; 4] = self.read_words(thread, context, new).ok_or(EFAULT)?;
-            if signal == SIGKILL || signal == SIGSTOP {
+            if signal == SIGKILL as usize || signal == SIGSTOP as usize {
                 return Err(EINVAL);
             }
             let [handler, flags, restorer, mask] = words;
-            let mask = mask as u64 & !(only(SIGKILL as u32) | only(SIGSTOP as u32));
+            let mask = mask as u64 & !(only(SIGKILL) | only(SIGSTOP));
             let asked = Action { handler, flags: flags as u64 & SA_KEPT, restorer, mask };
             let has_others = thread.has_other_actions(self);
             // The kernel has it already. To ignore a signal once more takes back what is pending of it.
@@ -104,7 +102,7 @@ impl Process {
             };
             self.pretend_mask(thread, mask);
             // The handler's return sets the mask.
-            context.mask = mask & !(ours() | only(SIGKILL as u32) | only(SIGSTOP as u32));
+            context.mask = mask & !(ours() | only(SIGKILL) | only(SIGSTOP));
         }
         self.tell_words(thread, context, old, [before as usize])
     }

@@ -15,7 +15,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use zpager_sys::futex::now_ns;
+use zpager_sys::futex::{SECOND_NS, now_ns, time};
 use zpager_sys::process;
 use zpager_sys::signal::{Context, Registers};
 use zpager_sys::syscall::nr;
@@ -25,13 +25,12 @@ use crate::process::Process;
 use crate::stubs::SYSCALL_BYTES;
 use crate::threads::Thread;
 
-const SECOND_NS: usize = 1_000_000_000;
-const MILLISECOND_NS: usize = 1_000_000;
+const MILLISECOND_NS: u64 = 1_000_000;
 /// What a `futex` call is about, without its flags.
 pub(super) const FUTEX_OPERATION: u32 = 0x7f;
 
 /// `struct timespec`.
-type Time = [usize; 2];
+type Time = [u64; 2];
 
 /// Where a call is told for how long it waits at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,11 +86,7 @@ fn is_passing_time([clock, flags, ..]: &[usize; 6]) -> bool {
 /// Nanoseconds of a time that the kernel would take and that ends.
 fn nanoseconds([seconds, nanoseconds]: Time) -> Option<u64> {
     let whole = seconds.checked_mul(SECOND_NS).filter(|_| nanoseconds < SECOND_NS)?;
-    Some(whole.checked_add(nanoseconds)? as u64)
-}
-
-fn time(nanoseconds: u64) -> Time {
-    [nanoseconds as usize / SECOND_NS, nanoseconds as usize % SECOND_NS]
+    whole.checked_add(nanoseconds)
 }
 
 impl Process {
@@ -100,10 +95,10 @@ impl Process {
         let arguments = context.registers.arguments();
         let place = place(context.registers.rax as u32, &arguments)?;
         let asked = match place {
-            Place::Milliseconds(at) => {
-                time((arguments[at] as u32 as usize * MILLISECOND_NS) as u64)
+            Place::Milliseconds(at) => time(u64::from(arguments[at] as u32) * MILLISECOND_NS),
+            Place::Time(at) => {
+                self.read_words(thread, context, arguments[at])?.map(|word| word as u64)
             }
-            Place::Time(at) => self.read_words(thread, context, arguments[at])?,
         };
         let until_ns = now_ns().checked_add(nanoseconds(asked)?)?;
         Some(TimeLimit { place, until_ns, asked, left: [0; 2] })
@@ -123,7 +118,7 @@ impl Thread {
         limit.left = time(left_ns);
         let (argument, value) = match limit.place {
             // So that it does not end before.
-            Place::Milliseconds(at) => (at, (left_ns as usize).div_ceil(MILLISECOND_NS)),
+            Place::Milliseconds(at) => (at, left_ns.div_ceil(MILLISECOND_NS) as usize),
             Place::Time(at) => (at, limit.left.as_ptr() as usize),
         };
         if !is_watched {
@@ -204,7 +199,7 @@ mod tests {
     fn times_that_end_are_counted() {
         assert_eq!(nanoseconds([2, 5]), Some(2_000_000_005));
         assert_eq!(nanoseconds([0, SECOND_NS]), None);
-        assert_eq!(nanoseconds([usize::MAX, 0]), None);
+        assert_eq!(nanoseconds([u64::MAX, 0]), None);
         assert_eq!(time(2_000_000_005), [2, 5]);
     }
 }

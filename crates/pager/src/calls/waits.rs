@@ -12,7 +12,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::process;
-use zpager_sys::signal::{Context, Info, Mask, Registers, only, ours};
+use zpager_sys::signal::{Context, Info, Mask, Registers, SIGKILL, SIGSTOP, only, ours};
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
@@ -29,8 +29,6 @@ const MASK_BYTES: usize = 8;
 const SOL_SOCKET: usize = 1;
 const SO_RCVTIMEO: usize = 20;
 const SO_SNDTIMEO: usize = 21;
-const SIGKILL: u32 = 9;
-const SIGSTOP: u32 = 19;
 
 impl Process {
     /// Makes a call that may wait; its pointers are held.

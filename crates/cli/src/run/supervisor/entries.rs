@@ -199,8 +199,8 @@ impl Entries {
         self.candidates.retain(|pid, _| tree.contains(*pid) && !managed.contains(pid));
     }
 
-    /// The candidates to try now, and how far the agent is in each. One that has another's memory, as after vfork(2), is on its way once it
-    /// has a program of its own.
+    /// The candidates to try now, and how far the agent is in each. One that has another's memory, as after
+    /// vfork(2), is on its way once it has a program of its own.
     fn due(&mut self, tree: &Tree, control: &Control) -> Vec<(pid_t, Presence)> {
         let with_slots: BTreeSet<pid_t> = slots(control, false).collect();
         let (shared, apart): (Vec<_>, Vec<_>) =

@@ -81,11 +81,16 @@ impl Apart {
 }
 
 impl Counted {
-    /// At a cost, after so many times `in_vain`.
+    /// What was counted at a cost, after so many times `in_vain`, of processes that are not named.
     fn new(apart: Apart, sum_bytes: u64, now: Instant, cost: Duration, in_vain: usize) -> Self {
         let soon_factor = SOON_FACTORS[in_vain.min(SOON_FACTORS.len() - 1)];
         let [soon, due] = [soon_factor, COST_FACTOR].map(|factor| now + cost * factor);
         Counted { processes: Vec::new(), apart, sum_bytes, soon, due }
+    }
+
+    /// The same of the processes of a tree.
+    fn of(self, tree: &Tree) -> Self {
+        Counted { processes: tree.processes().map(|(pid, _)| pid).collect(), ..self }
     }
 
     /// Whether each process of a tree was there.
@@ -141,8 +146,11 @@ impl Watch {
             return self.judge(anonymous_bytes, coming_bytes, cost);
         }
         let apart = Apart { anonymous_bytes, faulted_bytes: tree.faulted_bytes() };
-        if self.has_surely_come_near(anonymous_bytes + coming_bytes, tree) {
-            return Look::Near;
+        let certain_bytes = self.certain_bytes(anonymous_bytes, tree);
+        if let Some(sum_bytes) = certain_bytes
+            && sum_bytes + coming_bytes >= self.threshold_bytes
+        {
+            return self.judge(sum_bytes, coming_bytes, cost);
         }
         if let Some(distance_bytes) = self.distance(apart, coming_bytes, Instant::now()) {
             let pause = pause(distance_bytes, cost);
@@ -153,8 +161,7 @@ impl Watch {
         let now = Instant::now();
         self.counted_in_vain = self.times_in_vain(apart, sum_bytes);
         let counted = Counted::new(apart, sum_bytes, now, counting_cost, self.counted_in_vain);
-        let processes = tree.processes().map(|(pid, _)| pid).collect();
-        self.counted = Some(Counted { processes, ..counted });
+        self.counted = Some(counted.of(tree));
         self.judge(sum_bytes, coming_bytes, cost)
     }
 
@@ -169,12 +176,10 @@ impl Watch {
         }
     }
 
-    /// Whether what processes hold has grown so much since they were counted.
-    fn has_surely_come_near(&self, anonymous_bytes: u64, tree: &Tree) -> bool {
-        self.counted.as_ref().filter(|counted| counted.has_all_of(tree)).is_some_and(|counted| {
-            let more_bytes = anonymous_bytes.saturating_sub(counted.apart.anonymous_bytes);
-            counted.sum_bytes + more_bytes >= self.threshold_bytes
-        })
+    /// What processes hold at least, where all of them were counted.
+    fn certain_bytes(&self, anonymous_bytes: u64, tree: &Tree) -> Option<u64> {
+        let counted = self.counted.as_ref().filter(|counted| counted.has_all_of(tree))?;
+        Some(counted.sum_bytes + anonymous_bytes.saturating_sub(counted.apart.anonymous_bytes))
     }
 
     /// How far the budget seems to be while it is not time to count what processes have in common again.
