@@ -9,6 +9,8 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 /* What relatives send with their SIGURG. */
 #define GIVE_BACK 0x7a706167
@@ -28,10 +30,13 @@ enum way {
     SEMAPHORE,
     PPOLL,
     SELECT,
+    RECEIVE,
+    READ_SOCKET,
+    ACCEPT,
     WAYS
 };
 
-static int epoll, semaphores, quiet[2], turns[2];
+static int epoll, semaphores, quiet[2], turns[2], sockets[2], listener;
 static volatile sig_atomic_t handled;
 
 static void on_signal(int signal) {
@@ -83,9 +88,29 @@ static void wait_in(enum way way) {
     case PPOLL:
         CHECK(ppoll(&nothing, 1, &time, NULL) == 0);
         break;
-    default:
+    case SELECT:
         CHECK(select(0, NULL, NULL, NULL, &value) == 0);
+        break;
+    case RECEIVE:
+        CHECK(recv(sockets[0], &word, sizeof word, 0) == -1 && errno == EAGAIN);
+        break;
+    case READ_SOCKET:
+        CHECK(read(sockets[0], &word, sizeof word) == -1 && errno == EAGAIN);
+        break;
+    default:
+        CHECK(accept(listener, NULL, NULL) == -1 && errno == EAGAIN);
     }
+}
+
+/* Sockets whose calls wait for no longer than the rest. */
+static void make_sockets(void) {
+    struct timeval limit = {0, WAIT_NS / 1000};
+    struct sockaddr_un any = {.sun_family = AF_UNIX};
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
+    CHECK((listener = socket(AF_UNIX, SOCK_STREAM, 0)) >= 0);
+    CHECK(bind(listener, (struct sockaddr *)&any, sizeof any.sun_family) == 0 && listen(listener, 1) == 0);
+    CHECK(setsockopt(sockets[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    CHECK(setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
 }
 
 static void want_room(pid_t pid) {
@@ -178,6 +203,7 @@ int main(int argc, char **argv) {
     ballast_make(28);
     CHECK(pipe(quiet) == 0 && (epoll = epoll_create1(0)) >= 0);
     CHECK((semaphores = semget(IPC_PRIVATE, 1, 0600)) >= 0);
+    make_sockets();
     wait_in_all_ways();
     CHECK(semctl(semaphores, 0, IPC_RMID) == 0);
     be_woken(&random);

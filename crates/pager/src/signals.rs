@@ -336,6 +336,7 @@ fn go_on_undisturbed(thread: &mut Thread, context: &mut Context) {
     };
     if registers.rax as isize == EINTR
         && let Some(stub) = stub
+        && !thread.end_by_socket_time(registers)
     {
         registers.rip = stub;
         registers.rax = thread.call;

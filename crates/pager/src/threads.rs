@@ -102,6 +102,8 @@ pub(crate) struct Thread {
     pub(crate) kernel_mask: [usize; 3],
     /// When the wait is over of the call that was last let go on in a stub.
     pub(crate) time_limit: Option<TimeLimit>,
+    /// The same of one that is about a socket, once a signal of ours has ended it; `u64::MAX` for one that has none.
+    pub(crate) socket_until_ns: Option<u64>,
     /// What a signal of ours has done to that call.
     pub(crate) disturbed: Disturbed,
     /// Its registers before a call that ends in the trap for their sake.
@@ -291,6 +293,7 @@ impl Threads {
         thread.waits_for = 0;
         thread.temporary_mask = None;
         thread.time_limit = None;
+        thread.socket_until_ns = None;
         thread.disturbed = Disturbed::No;
         thread.alternate = AlternateStack::NONE;
         thread.foreign_fault = (0, 0);

@@ -116,7 +116,8 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
         return;
     }
     thread.temporary_mask = None;
-    (thread.time_limit, thread.disturbed) = (None, Disturbed::No);
+    (thread.time_limit, thread.socket_until_ns) = (None, None);
+    thread.disturbed = Disturbed::No;
     if is_behind_trap {
         let is_ended = process.end_execution(thread, context)
             || process.end_signal_read(thread, context)

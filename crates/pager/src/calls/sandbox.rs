@@ -76,7 +76,7 @@ const RETURN_LOG: u32 = 0x7ffc_0000;
 const RETURN_ACTION: u32 = 0xffff_0000;
 
 /// The calls that the pager makes for itself.
-const OWN_CALLS: [u32; 40] = [
+const OWN_CALLS: [u32; 41] = [
     nr::__NR_clock_gettime,
     nr::__NR_close,
     nr::__NR_fallocate,
@@ -87,6 +87,7 @@ const OWN_CALLS: [u32; 40] = [
     nr::__NR_geteuid,
     nr::__NR_getpid,
     nr::__NR_getppid,
+    nr::__NR_getsockopt,
     nr::__NR_gettid,
     nr::__NR_io_getevents,
     nr::__NR_io_setup,

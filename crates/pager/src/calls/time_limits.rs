@@ -9,16 +9,20 @@
 //! that of a `nanosleep` which was told to put it there: such a one gets back what it asked for, as it will see
 //! no wait that was cut short. Moments are not times, and a processor's time does not go on while a thread waits.
 //!
-//! Sources: signal(7), restart_syscall(2), nanosleep(2).
+//! A call about a socket that has a time limit has no place for what is left: that is set for all who use the
+//! socket. Made again it waits for all of it, from the first signal of ours on, and is ended by the first one that
+//! comes after that, as the kernel would have ended it.
 //!
-//! Bad case: a socket with a time limit (`SO_RCVTIMEO`), which waits for all of it again.
+//! Sources: signal(7), socket(7), restart_syscall(2), nanosleep(2).
+//!
+//! Bad case: such a call on a socket waits for up to twice the time, and until the next signal.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::futex::{SECOND_NS, now_ns, time};
 use zpager_sys::process;
 use zpager_sys::signal::{Context, Registers};
-use zpager_sys::syscall::nr;
+use zpager_sys::syscall::{self, nr};
 
 use super::sandbox::IS_LEAVING;
 use crate::process::Process;
@@ -28,6 +32,11 @@ use crate::threads::Thread;
 const MILLISECOND_NS: u64 = 1_000_000;
 /// What a `futex` call is about, without its flags.
 pub(super) const FUTEX_OPERATION: u32 = 0x7f;
+const SOL_SOCKET: usize = 1;
+const SO_RCVTIMEO: usize = 20;
+const SO_SNDTIMEO: usize = 21;
+const EAGAIN: isize = -11;
+const EINPROGRESS: isize = -115;
 
 /// `struct timespec`.
 type Time = [u64; 2];
@@ -68,6 +77,40 @@ fn place(number: u32, arguments: &[usize; 6]) -> Option<Place> {
         Place::Milliseconds(at) => (arguments[at] as i32 > 0).then_some(place),
         Place::Time(at) => (arguments[at] != 0).then_some(place),
     }
+}
+
+/// Which of a socket's times limits the call `number` if it is about one.
+fn socket_option(number: u32) -> Option<usize> {
+    match number {
+        nr::__NR_read
+        | nr::__NR_readv
+        | nr::__NR_recvfrom
+        | nr::__NR_recvmsg
+        | nr::__NR_recvmmsg
+        | nr::__NR_accept
+        | nr::__NR_accept4 => Some(SO_RCVTIMEO),
+        nr::__NR_write
+        | nr::__NR_writev
+        | nr::__NR_sendto
+        | nr::__NR_sendmsg
+        | nr::__NR_sendmmsg
+        | nr::__NR_connect => Some(SO_SNDTIMEO),
+        _ => None,
+    }
+}
+
+/// For how long the call `number` about `fd` waits at most, where that is a socket with such a limit.
+pub(super) fn socket_limit_ns(number: u32, fd: usize) -> Option<u64> {
+    const MICROSECOND_NS: u64 = 1000;
+    let option = socket_option(number)?;
+    let (mut time, mut bytes) = ([0u64; 2], size_of::<[u64; 2]>() as u32);
+    let (at, length) = ((&raw mut time) as usize, (&raw mut bytes) as usize);
+    // SAFETY: the kernel writes the time, a `struct timeval`, and its length.
+    let asked =
+        unsafe { syscall::call(nr::__NR_getsockopt, [fd, SOL_SOCKET, option, at, length, 0]) };
+    let [seconds, microseconds] = time;
+    let limit_ns = seconds.saturating_mul(SECOND_NS).saturating_add(microseconds * MICROSECOND_NS);
+    (asked == 0 && limit_ns != 0).then_some(limit_ns)
 }
 
 /// Whether a `clock_nanosleep` is about some time, not a moment, by a clock that goes on meanwhile.
@@ -128,6 +171,22 @@ impl Thread {
         }
         self.put_back_time();
         *context.registers.argument_mut(argument) = value;
+    }
+
+    /// Ends a call on a socket that was ended by a signal of ours, instead of its being made again, if its time is
+    /// over; false where it is not.
+    pub(crate) fn end_by_socket_time(&mut self, registers: &mut Registers) -> bool {
+        let number = self.call as u32;
+        let until_ns = *self.socket_until_ns.get_or_insert_with(|| {
+            let limit_ns = socket_limit_ns(number, registers.rdi).unwrap_or(u64::MAX);
+            now_ns().saturating_add(limit_ns)
+        });
+        let is_over = until_ns != u64::MAX && now_ns() >= until_ns;
+        if is_over {
+            let result = if number == nr::__NR_connect { EINPROGRESS } else { EAGAIN };
+            registers.rax = result as usize;
+        }
+        is_over
     }
 
     /// Has the call be made by the program's own instruction, with all of its time, if only that led it to the trap:

@@ -13,11 +13,11 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use zpager_sys::process;
 use zpager_sys::signal::{Context, Info, Mask, Registers, SIGKILL, SIGSTOP, only, ours};
-use zpager_sys::syscall::{self, nr};
+use zpager_sys::syscall::nr;
 
 use super::Outcome;
 use super::sandbox::IS_LEAVING;
-use super::time_limits::FUTEX_OPERATION;
+use super::time_limits::{FUTEX_OPERATION, socket_limit_ns};
 use crate::parked::CARRIER;
 use crate::process::Process;
 use crate::stubs;
@@ -26,9 +26,6 @@ use crate::threads::{Disturbed, Thread};
 const EFAULT: isize = -14;
 const EINTR: isize = -4;
 const MASK_BYTES: usize = 8;
-const SOL_SOCKET: usize = 1;
-const SO_RCVTIMEO: usize = 20;
-const SO_SNDTIMEO: usize = 21;
 
 impl Process {
     /// Makes a call that may wait; its pointers are held.
@@ -129,7 +126,9 @@ impl Process {
     /// the kernel woke this thread for it, and another one took it, blocks it in the program's eyes
     /// and parks it. What it has parked is delivered, or the call is made again.
     pub(super) fn wait_again(&mut self, thread: &mut Thread, context: &mut Context) -> bool {
-        let is_disturbed = thread.executing.is_none() && is_interrupted(context);
+        let is_disturbed = thread.executing.is_none()
+            && is_interrupted(context)
+            && !thread.end_by_socket_time(&mut context.registers);
         if is_disturbed {
             (context.registers.rax, context.registers.rip) = (thread.call, stubs::to_trap());
             thread.disturbed = Disturbed::Ended;
@@ -245,22 +244,12 @@ impl Process {
     /// several threads. What else these calls may be about has `EINTR`s of its own.
     pub(super) fn is_timed_transfer(&self, thread: &Thread, context: &Context) -> bool {
         let number = context.registers.rax as u32;
-        let time = match number {
-            nr::__NR_read | nr::__NR_readv => SO_RCVTIMEO,
-            nr::__NR_write | nr::__NR_writev => SO_SNDTIMEO,
-            _ => return false,
-        };
-        !self.threads.is_alone(thread) && has_time_limit(context.registers.rdi, time)
+        let is_transfer =
+            matches!(number, nr::__NR_read | nr::__NR_readv | nr::__NR_write | nr::__NR_writev);
+        is_transfer
+            && !self.threads.is_alone(thread)
+            && socket_limit_ns(number, context.registers.rdi).is_some()
     }
-}
-
-fn has_time_limit(fd: usize, which: usize) -> bool {
-    let (mut time, mut bytes) = ([0u64; 2], size_of::<[u64; 2]>() as u32);
-    let (at, length) = ((&raw mut time) as usize, (&raw mut bytes) as usize);
-    // SAFETY: the kernel writes the time and its length.
-    let asked =
-        unsafe { syscall::call(nr::__NR_getsockopt, [fd, SOL_SOCKET, which, at, length, 0]) };
-    asked == 0 && time != [0; 2]
 }
 
 /// Tells the program of a signal at `address`, which is held; gives what the call returns.
