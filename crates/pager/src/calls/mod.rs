@@ -27,6 +27,7 @@ mod sandbox;
 mod shapes;
 mod signal_calls;
 mod signal_fds;
+mod socket_options;
 mod stream;
 mod time_limits;
 mod tracees;

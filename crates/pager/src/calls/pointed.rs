@@ -16,6 +16,7 @@ use zpager_sys::syscall::nr;
 use super::Outcome;
 use super::pins::SOL_XDP;
 use super::shapes::UNKNOWN_BYTES;
+use super::socket_options::SOL_SOCKET;
 use super::tracees::PTRACE_TRACEME;
 use super::transfer::VECTOR_BYTES;
 use crate::hold::{Sure, Window, pages_of};
@@ -28,7 +29,6 @@ const WORDS_MAX: usize = 32;
 const PTRACE_GETREGSET: usize = 0x4204;
 const PTRACE_SETREGSET: usize = 0x4205;
 
-const SOL_SOCKET: usize = 1;
 const SO_ATTACH_FILTER: usize = 26;
 const SO_ATTACH_REUSEPORT_CBPF: usize = 51;
 const XDP_UMEM_REG: usize = 4;

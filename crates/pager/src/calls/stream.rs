@@ -20,6 +20,7 @@ use zpager_sys::signal::{Context, Registers};
 use zpager_sys::syscall::{self, nr};
 
 use super::Outcome;
+use super::socket_options::socket_option;
 use super::transfer::{CALL_BYTES_MAX, VECTOR_BYTES, VECTORS_MAX};
 use crate::hold::{Sure, Window};
 use crate::process::Process;
@@ -33,11 +34,10 @@ const EFAULT: isize = -14;
 const EINTR: isize = -4;
 const EOPNOTSUPP: isize = -95;
 const RWF_NOWAIT: usize = 8;
-const SOL_SOCKET: usize = 1;
 const SO_TYPE: usize = 3;
 const SO_PROTOCOL: usize = 38;
-const SOCK_STREAM: u32 = 1;
-const IPPROTO_SCTP: u32 = 132;
+const SOCK_STREAM: u64 = 1;
+const IPPROTO_SCTP: u64 = 132;
 const MSG_OOB: usize = 1;
 const MSG_PEEK: usize = 2;
 const MSG_TRUNC: usize = 0x20;
@@ -103,15 +103,8 @@ pub(super) fn descriptor(fd: usize) -> Descriptor {
 }
 
 fn is_stream(fd: usize) -> bool {
-    let option = |name: usize| {
-        let (mut value, mut bytes) = (0u32, size_of::<u32>() as u32);
-        let (at, length) = ((&raw mut value) as usize, (&raw mut bytes) as usize);
-        // SAFETY: the kernel writes the two words.
-        let asked =
-            unsafe { syscall::call(nr::__NR_getsockopt, [fd, SOL_SOCKET, name, at, length, 0]) };
-        (asked == 0).then_some(value)
-    };
-    option(SO_TYPE) == Some(SOCK_STREAM) && option(SO_PROTOCOL) != Some(IPPROTO_SCTP)
+    socket_option(fd, SO_TYPE) == Some([SOCK_STREAM])
+        && socket_option(fd, SO_PROTOCOL) != Some([IPPROTO_SCTP])
 }
 
 fn is_readable(fd: usize) -> bool {

@@ -22,9 +22,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use zpager_sys::futex::{SECOND_NS, now_ns, time};
 use zpager_sys::process;
 use zpager_sys::signal::{Context, Registers};
-use zpager_sys::syscall::{self, nr};
+use zpager_sys::syscall::nr;
 
 use super::sandbox::IS_LEAVING;
+use super::socket_options::socket_option;
 use crate::process::Process;
 use crate::stubs::SYSCALL_BYTES;
 use crate::threads::Thread;
@@ -32,7 +33,6 @@ use crate::threads::Thread;
 const MILLISECOND_NS: u64 = 1_000_000;
 /// What a `futex` call is about, without its flags.
 pub(super) const FUTEX_OPERATION: u32 = 0x7f;
-const SOL_SOCKET: usize = 1;
 const SO_RCVTIMEO: usize = 20;
 const SO_SNDTIMEO: usize = 21;
 const EAGAIN: isize = -11;
@@ -80,7 +80,7 @@ fn place(number: u32, arguments: &[usize; 6]) -> Option<Place> {
 }
 
 /// Which of a socket's times limits the call `number` if it is about one.
-fn socket_option(number: u32) -> Option<usize> {
+fn time_option(number: u32) -> Option<usize> {
     match number {
         nr::__NR_read
         | nr::__NR_readv
@@ -102,15 +102,10 @@ fn socket_option(number: u32) -> Option<usize> {
 /// For how long the call `number` about `fd` waits at most, where that is a socket with such a limit.
 pub(super) fn socket_limit_ns(number: u32, fd: usize) -> Option<u64> {
     const MICROSECOND_NS: u64 = 1000;
-    let option = socket_option(number)?;
-    let (mut time, mut bytes) = ([0u64; 2], size_of::<[u64; 2]>() as u32);
-    let (at, length) = ((&raw mut time) as usize, (&raw mut bytes) as usize);
-    // SAFETY: the kernel writes the time, a `struct timeval`, and its length.
-    let asked =
-        unsafe { syscall::call(nr::__NR_getsockopt, [fd, SOL_SOCKET, option, at, length, 0]) };
-    let [seconds, microseconds] = time;
+    // A `struct timeval`.
+    let [seconds, microseconds] = socket_option::<2>(fd, time_option(number)?)?;
     let limit_ns = seconds.saturating_mul(SECOND_NS).saturating_add(microseconds * MICROSECOND_NS);
-    (asked == 0 && limit_ns != 0).then_some(limit_ns)
+    (limit_ns != 0).then_some(limit_ns)
 }
 
 /// Whether a `clock_nanosleep` is about some time, not a moment, by a clock that goes on meanwhile.
