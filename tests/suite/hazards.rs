@@ -116,6 +116,7 @@ hazards! {
     pooled "pooled" 90;
     siblings "siblings" 48;
     idle "idle" 29 in Disk;
+    preloaded "preloaded" 40 in Disk;
     held_up "held_up" 20;
     tree "tree" 32;
     daemon "daemon" 20;

@@ -11,6 +11,7 @@
 //! leave for the store at once.
 
 mod cleaning;
+mod common;
 mod condensing;
 mod copies;
 mod early;
@@ -33,7 +34,9 @@ use core::marker::PhantomData;
 use zpager_codec::{CodecId, PAGE_BYTES, Page, scratch_bytes};
 use zpager_policy::{Design, Lists};
 use zpager_pool::{AnyPool, Handle, Pool, Space, SpaceSource};
-use zpager_store::{Around, BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, Errno, Place, Seal};
+use zpager_store::{
+    Around, BLOCK_BYTES, Blocks, CLUSTER_BYTES, Clusters, CommonPages, Errno, Place, Seal,
+};
 
 use crate::coder::{Codecs, Coder};
 use crate::coding::Coding;
@@ -209,6 +212,8 @@ pub struct Cache<M: SpaceSource, B, C = Codecs> {
     around_bytes: usize,
     /// What is held of each cluster.
     held: Held<M::Space>,
+    /// Where pages are in the store that relatives have too.
+    common: CommonPages<'static>,
     /// What cleaning found.
     found: M::Space,
     waiting: Waiting,
@@ -289,6 +294,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             around_state: Around::NEW,
             around_bytes: rules.around_bytes(pool_bytes_max),
             held: Held::new(source.reserve(held_bytes)?, design.layout, seal),
+            common: CommonPages::NONE,
             found: source.reserve(Waiting::BYTES)?,
             waiting: Waiting::default(),
             pause: Pause::NONE,
@@ -707,8 +713,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             State::Absent | State::Resident { .. } => {}
             State::SameFilled { fill } => self.fills.remove(fill),
             State::Compressed { codec, .. } => {
-                if gone.has_copy() {
-                    self.free_pooled_copy(number);
+                if gone.has_note() {
+                    self.free_note(number);
                 }
                 self.leave_pool(gone);
                 self.sweep_if_due(codec);
@@ -756,8 +762,8 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
                 self.lists.left(entry.list());
             }
         }
-        if entry.has_copy() {
-            self.rename_copy(from, to);
+        if entry.has_note() {
+            self.rename_note(from, to);
         }
         true
     }

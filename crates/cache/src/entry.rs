@@ -17,7 +17,7 @@
 use zpager_codec::CodecId;
 use zpager_policy::List;
 use zpager_pool::Handle;
-use zpager_store::Place;
+use zpager_store::{CommonPage, Place};
 
 /// Number of a page of address space: its address over 4096.
 pub type PageNumber = u64;
@@ -93,8 +93,10 @@ const SAME_FILLED: u64 = 2;
 const COMPRESSED: u64 = 3;
 const SPILLED: u64 = 4;
 const CLEAN: u64 = 5;
-/// Compressed, and in the store as well.
-const COPIED: u64 = 7;
+/// Of a note: the page is one that relatives have too.
+const COMMON: u64 = 6;
+/// Compressed, and there is a note of it.
+const NOTED: u64 = 7;
 /// Bits of the tag by which resident pages, clean or not, are told from all others.
 const IN_RAM_BITS: u64 = 3;
 const PROTECTED: u64 = 1 << TAG_BITS;
@@ -119,7 +121,8 @@ const _: () = assert!(CLEAN & IN_RAM_BITS == RESIDENT);
 const _: () = assert!(SAME_FILLED & IN_RAM_BITS != RESIDENT);
 const _: () = assert!(COMPRESSED & IN_RAM_BITS != RESIDENT);
 const _: () = assert!(SPILLED & IN_RAM_BITS != RESIDENT);
-const _: () = assert!(COPIED & IN_RAM_BITS != RESIDENT);
+const _: () = assert!(NOTED & IN_RAM_BITS != RESIDENT);
+const _: () = assert!(CommonPage::BITS + TAG_BITS <= u64::BITS);
 const _: () = assert!(HANDLE_AT + Handle::BITS <= LEFT_AT && LEN_AT + Place::BITS <= 64);
 
 impl Entry {
@@ -168,7 +171,7 @@ impl Entry {
                 place: Place::from_raw((self.0 & ((1 << CLEAN_HEAT_AT) - 1)) >> LEN_AT),
             },
             SAME_FILLED => State::SameFilled { fill: (self.0 >> VALUE_AT) as u32 },
-            COMPRESSED | COPIED => State::Compressed {
+            COMPRESSED | NOTED => State::Compressed {
                 codec: self.codec(),
                 len: ((self.0 >> LEN_AT) as usize & ((1 << (LIST_AT - LEN_AT)) - 1)) + 1,
                 handle: Handle::from_raw((self.0 & ((1 << LEFT_AT) - 1)) >> HANDLE_AT),
@@ -211,7 +214,7 @@ impl Entry {
     #[inline]
     pub fn history(self) -> History {
         match self.tag() {
-            RESIDENT | SAME_FILLED | COMPRESSED | COPIED => History {
+            RESIDENT | SAME_FILLED | COMPRESSED | NOTED => History {
                 left: (self.0 >> LEFT_AT) as u8 % History::TIMES,
                 heat: (self.0 >> HEAT_AT) as u8 & History::HEAT_MAX,
             },
@@ -224,7 +227,7 @@ impl Entry {
     #[inline]
     pub(crate) fn handle(self) -> Option<Handle> {
         let raw = (self.0 & ((1 << LEFT_AT) - 1)) >> HANDLE_AT;
-        matches!(self.tag(), COMPRESSED | COPIED).then(|| Handle::from_raw(raw))
+        matches!(self.tag(), COMPRESSED | NOTED).then(|| Handle::from_raw(raw))
     }
 
     /// The same entry of a compressed page, whose bytes lie at `handle` now.
@@ -233,17 +236,28 @@ impl Entry {
         Entry(self.0 & !bits | handle.raw() << HANDLE_AT)
     }
 
-    /// The same entry of a compressed page, which is in the store as well, or is not.
-    pub(crate) fn with_copy(self, has_copy: bool) -> Entry {
-        debug_assert!(matches!(self.tag(), COMPRESSED | COPIED));
-        let tag = if has_copy { COPIED } else { COMPRESSED };
+    /// The same entry of a compressed page, of which there is a note, or is none.
+    pub(crate) fn with_note(self, has_note: bool) -> Entry {
+        debug_assert!(matches!(self.tag(), COMPRESSED | NOTED));
+        let tag = if has_note { NOTED } else { COMPRESSED };
         Entry(self.0 & !((1 << TAG_BITS) - 1) | tag)
     }
 
-    /// Whether the page is compressed, and in the store as well.
+    /// Whether the page is compressed, and a note says where it is in the store as well, or by which name relatives
+    /// have it.
     #[inline]
-    pub fn has_copy(self) -> bool {
-        self.tag() == COPIED
+    pub fn has_note(self) -> bool {
+        self.tag() == NOTED
+    }
+
+    /// The note of a page that relatives have too.
+    pub(crate) fn of_common(page: CommonPage) -> Entry {
+        Entry(COMMON | page.raw() << TAG_BITS)
+    }
+
+    /// The name by which relatives have the page, where this is the note of such a one.
+    pub(crate) fn common(self) -> Option<CommonPage> {
+        if self.tag() == COMMON { CommonPage::from_raw(self.0 >> TAG_BITS) } else { None }
     }
 
     /// The same entry of a compressed page with the mark set or not.
@@ -384,10 +398,18 @@ mod tests {
             prop_assert_eq!(said(entry), (of(handle), mark, history, list));
             let entry = entry.at(moved);
             prop_assert_eq!(said(entry), (of(moved), mark, history, list));
-            let copied = entry.with_copy(true);
-            prop_assert_eq!(said(copied), said(entry));
-            prop_assert!(copied.has_copy() && !entry.has_copy() && !copied.is_resident());
-            prop_assert_eq!((copied.handle(), copied.with_copy(false)), (entry.handle(), entry));
+            let noted = entry.with_note(true);
+            prop_assert_eq!(said(noted), said(entry));
+            prop_assert!(noted.has_note() && !entry.has_note() && !noted.is_resident());
+            prop_assert_eq!((noted.handle(), noted.with_note(false)), (entry.handle(), entry));
+        }
+
+        #[test]
+        fn a_note_has_the_name_of_a_common_page(number in 1u64..1 << CommonPage::BITS) {
+            let page = CommonPage::from_raw(number);
+            let note = Entry::of_common(page.expect("a name"));
+            prop_assert_eq!((note.common(), note.state()), (page, State::Absent));
+            prop_assert!(!note.is_absent() && !note.is_resident() && note.handle().is_none());
         }
 
         #[test]

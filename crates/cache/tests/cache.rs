@@ -329,6 +329,49 @@ fn no_refused_write_loses_a_page() {
     assert!(faults > 0, "no write was refused");
 }
 
+/// Relatives that leave for the store by what one of them has put there, whose clusters come to hold other pages soon.
+#[test]
+fn what_relatives_have_in_common_is_what_it_was() {
+    const RUNS: usize = 40;
+    let mut random = random(19_990);
+    let mut draw = |below: u64| random.u64(..below);
+    let common = model::common();
+    for run in 0..RUNS {
+        let setting = Setting {
+            design: DesignId::ALL[run % DesignId::ALL.len()],
+            codec: [CodecId::Lz4, CodecId::Word, CodecId::Copy][run % 3],
+            pool_bytes_max: (64 << 10) << draw(4),
+            seed: draw(u64::MAX),
+            one_in: if run % 4 == 0 { 5 + draw(20) } else { 0 },
+            behind: draw(2) == 0,
+            encrypts: draw(4) == 0,
+            store_codec: STORE_CODECS[draw(4) as usize],
+        };
+        println!("run {run}: {setting:?}");
+        let steps: Vec<Step> = (0..300)
+            .map(|_| {
+                // The same runs of pages, so that relatives give what others have given.
+                let (from, count) = (draw(8) * 64, 64);
+                match draw(32) {
+                    0..14 => Step::GiveCommon { from, count, many: draw(2) == 0 },
+                    14..19 => Step::Switch,
+                    19..22 => Step::Spill,
+                    22..24 => Step::Flush,
+                    24..27 => Step::SwapIn { from, count: 64, keep: draw(2) == 0 },
+                    27 => Step::Forget { from, count },
+                    28 => Step::Rename { from, to: draw(512), count: 16 },
+                    29 | 30 => Step::Fork,
+                    _ => Step::Exit,
+                }
+            })
+            .collect();
+        model::run(setting, steps);
+    }
+    let common = model::common() - common;
+    println!("{common} pages left by the copies of relatives");
+    assert!(common > 300, "few did");
+}
+
 /// Pages as a heap has them: pointers, small numbers, text-like noise of all lengths.
 fn heap_page(seed: u64) -> Page {
     Content { kind: if seed.is_multiple_of(3) { 5 } else { 7 }, seed }.page()
@@ -568,9 +611,9 @@ fn a_clean_page_leaves_the_pool_without_a_write() {
     // One that was written, came back as what may be, or moved on is as any other.
     assert!(cache.written(7));
     swap_out_heap(&mut cache, 0..spilled);
-    assert!(!cache.index.get(7).has_copy() && cache.index.get(8).has_copy());
+    assert!(!cache.index.get(7).has_note() && cache.index.get(8).has_note());
     assert!(swap_in(&mut cache, 8).0 == Content { kind: 5, seed: 8 }.page().0);
-    assert!(cache.rename(9, 9_000_000) && cache.index.get(9_000_000).has_copy());
+    assert!(cache.rename(9, 9_000_000) && cache.index.get(9_000_000).has_note());
     assert!(cache.pooled_copy(9).is_none() && cache.pooled_copy(8).is_none());
     cache.forget(10);
     let copied = cache.copied_pages();
@@ -586,7 +629,7 @@ fn a_clean_page_leaves_the_pool_without_a_write() {
     // A full store has them given up.
     swap_out_heap(&mut cache, 11..spilled);
     assert!(cache.give_up_copies() && cache.copied_pages() == 0 && cache.spilled_pages() == 0);
-    (11..spilled).for_each(|page| assert!(!cache.index.get(page).has_copy()));
+    (11..spilled).for_each(|page| assert!(!cache.index.get(page).has_note()));
     bring_in_clean_of(5, &mut cache, 11..spilled);
 }
 

@@ -38,11 +38,12 @@
 //!
 //! Other metadata has no frames. A child counts its index as its own from the start,
 //! and orders, tables and buffers as far as it writes them itself; the frames' own
-//! words, four bytes a page of the budget and a bit for each process, are not counted.
+//! words, twelve bytes a page of the budget and a bit for each process, and 32 bytes a page
+//! that was given while others had it, are not counted.
 //!
 //! Bad case: relatives that all write everything in random order: a fault a page.
-//! Many relatives that share what fills the budget: no page of it is worth giving,
-//! as each would keep a compressed copy; with a store, more than eight. What a killed
+//! Many relatives that share what fills the budget, without a store: no page of it is worth giving,
+//! as each would keep a compressed copy. What a killed
 //! process held is counted until a starving relative or the supervisor notices its end;
 //! what one held that became a program without the agent, until that ends; and what is
 //! held for a child that was killed before it did anything, until its parent ends.

@@ -547,8 +547,13 @@ impl Process {
         departed: &mut Departed,
     ) {
         let heat = self.engine.cache.index.get(page).history().heat;
+        let common = self.common_page(page, contents);
         self.count_out(page);
         if self.engine.drop_clean(page, departed) {
+            return;
+        }
+        if common.is_some_and(|common| self.leave_as_common(page, contents, common, departed)) {
+            self.record_left(page, contents);
             return;
         }
         let mut placed = self.engine.swap_out_made(page, contents, made, departed);
@@ -560,9 +565,10 @@ impl Process {
             debug_assert!(emptied, "clearing needs no room");
             self.put(page, contents.0.as_ptr(), &[heat]);
             self.put_back_pages += 1;
-        } else {
-            self.record_left(page, contents);
+            return;
         }
+        self.record_left(page, contents);
+        common.into_iter().for_each(|common| self.engine.cache.name_common(page, common.name));
     }
 
     /// Counts pages that the cache took in so much time.

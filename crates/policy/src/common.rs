@@ -1,15 +1,14 @@
 //! When a process that needs room gives pages that relatives have too.
 //!
 //! RAM is gained by such a page once all who have it have given it, and each of them keeps a compressed
-//! copy. So a process gives pages of its own first. Where these are few, they are what it works with, and
-//! go round and round beside common pages that nobody may have wanted since the fork.
+//! copy, or one in the store for all of them. So a process gives pages of its own first. Where these are few, they are
+//! what it works with, and go round and round beside common pages that nobody may have wanted since the fork.
 //!
-//! So some of those are given when the own ones have gone round: few at first, and four times as many
-//! each time that most of a sample of them are still away when the own ones have gone round again. If
-//! more of them were wanted back, as few are given next as at first, after twice as many rounds.
+//! So some of those are given when a quarter of the own ones has left: few at first, and four times as many
+//! each time that most of a sample of them are still away when another quarter has. If
+//! more of them were wanted back, as few are given next as at first, after twice as many quarters.
 //!
-//! Source: ours; Denning, "The working set model" (1968): what was not wanted for as long as others went
-//! round is not of it.
+//! Source: ours; Denning, "The working set model" (1968): what was not wanted while others were is not of it.
 //!
 //! Bad case: common pages that are wanted, but more seldom than the own ones. Each comes back as a page of
 //! its own to every process that wants it, once a fork.
@@ -18,9 +17,10 @@
 const SAMPLE: usize = 32;
 /// More of the sample than this part came back: the pages are wanted.
 const WANTED_PART: usize = 4;
-/// How often own pages go round before common ones are given, and before they are at the most.
-const ROUNDS_MIN: u64 = 1;
-const ROUNDS_MAX: u64 = 64;
+/// This part of the own pages leaves, so many times before common ones are given, and before they are at the most.
+const TURN_PART: u64 = 4;
+const TURNS_MIN: u64 = 1;
+const TURNS_MAX: u64 = 256;
 /// So many of the common pages are given at first, and so many times as many after few were wanted back.
 const FIRST_PART: u64 = 128;
 const FIRST_MIN: u64 = 64;
@@ -38,7 +38,7 @@ const NONE: u64 = u64::MAX;
 pub struct Common {
     /// Own pages that have left since common ones were given.
     own_left: u64,
-    rounds: u64,
+    turns: u64,
     /// How many were to be given last, if few were wanted back, and how many of them are left to give.
     batch: u64,
     quota: u64,
@@ -55,7 +55,7 @@ impl Common {
     /// Nothing is known.
     pub const NEW: Common = Common {
         own_left: 0,
-        rounds: ROUNDS_MIN,
+        turns: TURNS_MIN,
         batch: 0,
         quota: 0,
         sample: [NONE; SAMPLE],
@@ -72,10 +72,10 @@ impl Common {
 
     /// How many common pages the process gives now, which has so many of its own and so many common ones.
     pub fn wanted(&mut self, own_pages: u64, common_pages: u64) -> u64 {
-        let is_due = self.own_left >= self.rounds * own_pages.max(FIRST_MIN)
+        let is_due = TURN_PART * self.own_left >= self.turns * own_pages.max(FIRST_MIN)
             && common_pages > own_pages / COMMON_PART;
         if self.quota == 0 && is_due {
-            self.begin_round(own_pages, common_pages);
+            self.begin_turn(own_pages, common_pages);
         }
         self.quota.min(common_pages)
     }
@@ -108,7 +108,7 @@ impl Common {
         }
     }
 
-    fn begin_round(&mut self, own_pages: u64, common_pages: u64) {
+    fn begin_turn(&mut self, own_pages: u64, common_pages: u64) {
         self.own_left = 0;
         let (sampled, returned) = (self.sampled, self.returned);
         (self.sampled, self.returned, self.unsampled) = (0, 0, 0);
@@ -117,7 +117,7 @@ impl Common {
             return self.wait_longer();
         }
         if sampled > 0 {
-            self.rounds = ROUNDS_MIN;
+            self.turns = TURNS_MIN;
         }
         let first = (common_pages / FIRST_PART).max(FIRST_MIN);
         let most = (common_pages / MOST_PART).max(own_pages / MOST_PART_OF_OWN);
@@ -127,7 +127,7 @@ impl Common {
     }
 
     fn wait_longer(&mut self) {
-        self.rounds = (self.rounds * 2).min(ROUNDS_MAX);
+        self.turns = (self.turns * 2).min(TURNS_MAX);
     }
 }
 
@@ -137,11 +137,11 @@ mod tests {
 
     const OWN_PAGES: u64 = 1000;
 
-    /// Has own pages go round so often; gives how many common pages were given. Of so many of them one is
-    /// wanted back at once.
-    fn go_round(common: &mut Common, times: u64, have: &mut u64, wants: Option<u64>) -> u64 {
+    /// Has so many own pages leave; gives how many common pages were given. Of so many of them one is wanted back
+    /// at once.
+    fn leave(common: &mut Common, own_pages: u64, have: &mut u64, wants: Option<u64>) -> u64 {
         let (mut given, mut random) = (0, 1u64);
-        for _ in 0..times * OWN_PAGES / 10 {
+        for _ in 0..own_pages / 10 {
             for _ in 0..common.wanted(OWN_PAGES, *have).min(10) {
                 *have -= 1;
                 given += 1;
@@ -157,46 +157,47 @@ mod tests {
     }
 
     #[test]
-    fn own_pages_go_round_before_common_ones_are_given() {
-        let (mut common, mut have) = (Common::NEW, 100_000);
-        assert_eq!(go_round(&mut common, 1, &mut have, None), 0);
-        assert_eq!(go_round(&mut common, 1, &mut have, None), 100_000 / FIRST_PART);
+    fn a_part_of_the_own_pages_leaves_before_common_ones_are_given() {
+        let (mut common, mut have) = (Common::NEW, 20_000);
+        let part = OWN_PAGES / TURN_PART;
+        assert_eq!(leave(&mut common, part, &mut have, None), 0);
+        assert_eq!(leave(&mut common, part, &mut have, None), 20_000 / FIRST_PART);
     }
 
     #[test]
     fn more_and_more_of_what_nobody_wants_is_given() {
         let (mut common, mut have) = (Common::NEW, 10_000);
-        let rounds = [2, 2, 30].map(|times| go_round(&mut common, times, &mut have, None));
-        assert!(rounds[0] > 0 && rounds[1] > 2 * rounds[0], "{rounds:?}");
-        assert!(have <= OWN_PAGES / COMMON_PART, "{rounds:?}");
+        let turns = [500, 500, 30_000].map(|pages| leave(&mut common, pages, &mut have, None));
+        assert!(turns[0] > 0 && turns[1] > 2 * turns[0], "{turns:?}");
+        assert!(have <= OWN_PAGES / COMMON_PART, "{turns:?}");
     }
 
     #[test]
     fn of_what_is_wanted_back_little_is_given() {
         let mut common = Common::NEW;
-        let given = go_round(&mut common, 1000, &mut 1_000_000, Some(2));
+        let given = leave(&mut common, 1000 * OWN_PAGES, &mut 1_000_000, Some(2));
         assert!(given < 15 * 1_000_000 / FIRST_PART, "{given}");
     }
 
     #[test]
     fn a_few_that_are_wanted_back_do_not_matter() {
         let mut common = Common::NEW;
-        let given = go_round(&mut common, 100, &mut 100_000, Some(10));
+        let given = leave(&mut common, 100 * OWN_PAGES, &mut 100_000, Some(10));
         assert!(given > 50_000, "{given}");
     }
 
     #[test]
     fn what_was_wanted_is_tried_again() {
         let (mut common, mut have) = (Common::NEW, 100_000);
-        go_round(&mut common, 500, &mut have, Some(1));
-        let given = go_round(&mut common, 500, &mut have, None);
+        leave(&mut common, 500 * OWN_PAGES, &mut have, Some(1));
+        let given = leave(&mut common, 500 * OWN_PAGES, &mut have, None);
         assert!(given > 50_000, "{given}");
     }
 
     #[test]
     fn a_few_common_pages_beside_many_own_ones_stay() {
         let mut common = Common::NEW;
-        assert_eq!(go_round(&mut common, 100, &mut (OWN_PAGES / COMMON_PART), None), 0);
+        assert_eq!(leave(&mut common, 100 * OWN_PAGES, &mut (OWN_PAGES / COMMON_PART), None), 0);
     }
 
     #[test]

@@ -119,6 +119,7 @@ impl Batch {
         if goes_on {
             behind.begin(*self, written_bytes);
         } else {
+            clusters.note_written(self.cluster);
             clusters.drop_reference(self.cluster, blocks);
         }
         Ok(written_bytes)

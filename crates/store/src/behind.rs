@@ -55,11 +55,15 @@ impl Behind {
     ) -> Result<(), Errno> {
         let Some(write) = &mut self.0 else { return Ok(()) };
         let cluster = write.batch.cluster();
-        let has_ended = !write.has_failed && blocks.settle().is_ok();
+        let mut is_there = !write.has_failed && blocks.settle().is_ok();
         // With no reference but the write's own nobody wants what it has not written.
-        if !has_ended && clusters.references(cluster) > 1 {
+        if !is_there && clusters.references(cluster) > 1 {
             let again = blocks.write_at(write.batch.start_bytes(), &buffer[..write.bytes]);
             again.inspect_err(|_| write.has_failed = true)?;
+            is_there = true;
+        }
+        if is_there {
+            clusters.note_written(cluster);
         }
         self.0 = None;
         clusters.drop_reference(cluster, blocks);

@@ -5,11 +5,13 @@
 //! child's and its parent's references both hold.
 //!
 //! One 64-bit word a cluster: its generation (32 bits), whether it is owned (1 bit), whether its
-//! blocks were kept when it became free (1 bit), its live references (30 bits). The life of a cluster:
+//! blocks were kept when it became free (1 bit), whether what it holds is in the store (1 bit), its live
+//! references (29 bits). The life of a cluster:
 //! ```text
 //! free: owned 0, references 0
 //!   claim:   owned 1, references 0, generation + 1     being written by one process
 //!   publish: owned 1, references n                     n records alive
+//!   written: owned 1, references n, written 1          others may have references who had none
 //!   drop of the last reference: owned 1, references 0  being given back by that process
 //!   release: owned 0, references 0                     free
 //! ```
@@ -38,7 +40,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 const OWNED: u64 = 1 << 31;
 const KEPT: u64 = 1 << 30;
-const REFERENCES: u64 = KEPT - 1;
+const WRITTEN: u64 = 1 << 29;
+const REFERENCES: u64 = WRITTEN - 1;
 const STATE: u64 = OWNED | REFERENCES;
 const GENERATION_SHIFT: u32 = 32;
 const GENERATION_MAX: u64 = u64::MAX >> GENERATION_SHIFT;
@@ -233,7 +236,7 @@ impl<'a> Clusters<'a> {
 
     /// Gives a claimed cluster back without publishing it.
     pub fn release(&self, cluster: u32) {
-        let before = self.word(cluster).fetch_and(!OWNED, Ordering::Release);
+        let before = self.word(cluster).fetch_and(!(OWNED | WRITTEN), Ordering::Release);
         debug_assert_eq!(before & STATE, OWNED, "released without a claim");
         self.hint.fetch_min(u64::from(cluster), Ordering::Relaxed);
     }
@@ -244,6 +247,25 @@ impl<'a> Clusters<'a> {
         let before = self.word(cluster).fetch_add(1, Ordering::Relaxed);
         debug_assert!(before & OWNED != 0 && before & REFERENCES != 0, "no reference to add to");
         debug_assert!(before & REFERENCES != REFERENCES, "too many references");
+    }
+
+    /// Says that all that a cluster holds in this life of it is in the store. The caller has a reference.
+    pub fn note_written(&self, cluster: u32) {
+        self.word(cluster).fetch_or(WRITTEN, Ordering::Release);
+    }
+
+    /// Counts one more reference to a record of a cluster in its life of this generation, for somebody who has none.
+    /// False where that is over, or does not exist, or the cluster is not in the store yet.
+    #[must_use]
+    pub fn hold(&self, cluster: u32, generation: u32) -> bool {
+        let Some(word) = self.words.get(cluster as usize) else { return false };
+        let is_alive = |word: u64| {
+            word >> GENERATION_SHIFT == u64::from(generation)
+                && word & (OWNED | WRITTEN) == OWNED | WRITTEN
+                && !matches!(word & REFERENCES, 0 | REFERENCES)
+        };
+        let more = |word: u64| is_alive(word).then_some(word + 1);
+        word.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
     /// Counts one reference less. With the last one the cluster's space is given back to `blocks`
@@ -296,7 +318,7 @@ impl<'a> Clusters<'a> {
 
     /// How many times the cluster was claimed. Constant as long as the caller has a reference to
     /// it or owns it; 0 for a cluster that does not exist.
-    pub(crate) fn generation(&self, cluster: u32) -> u32 {
+    pub fn generation(&self, cluster: u32) -> u32 {
         let word = self.words.get(cluster as usize);
         word.map_or(0, |word| (word.load(Ordering::Relaxed) >> GENERATION_SHIFT) as u32)
     }

@@ -14,6 +14,7 @@ mod behind;
 mod blocks;
 mod cipher;
 mod clusters;
+mod common;
 mod early;
 #[cfg(any(test, feature = "faulting"))]
 mod faulting;
@@ -33,6 +34,7 @@ pub use behind::{Behind, ReadBehind};
 pub use blocks::{BLOCK_BYTES, Blocks, CLUSTER_BYTES, COPIES_MAX, Errno};
 pub use cipher::{Cipher, KEY_BYTES};
 pub use clusters::Clusters;
+pub use common::{CommonPage, CommonPages, CommonRecord};
 pub use early::{Early, FilePlace, ReadEarly};
 #[cfg(any(test, feature = "faulting"))]
 pub use faulting::Faulting;

@@ -695,6 +695,35 @@ fn many_claim_share_and_drop_at_once() {
     assert!(claims.into_inner() > 1000);
 }
 
+#[test]
+fn who_has_no_reference_gets_one_only_to_what_is_there() {
+    let (words, memory, mut buffer) = (words(1), Memory::default(), Buffer::new(CLUSTER_BYTES));
+    let clusters = Clusters::new(&words);
+    for behind in [false, true] {
+        let generation = clusters.generation(0) + 1;
+        assert!(!clusters.hold(0, generation - 1), "it is free");
+        let mut batch = Writer::begin(clusters, buffer.get()).unwrap();
+        let place = batch.push(b"a page that others have too").unwrap();
+        assert!(!clusters.hold(0, generation), "it is not written");
+        if behind {
+            let mut behind = Behind::NONE;
+            behind.begin(batch.batch, BLOCK_BYTES);
+            let Writer { batch, buffer, .. } = batch;
+            memory.write_at(batch.start_bytes(), buffer).unwrap();
+            assert!(!clusters.hold(0, generation), "it is being written");
+            behind.settle(&memory, clusters, buffer).unwrap();
+        } else {
+            batch.finish(&memory).unwrap();
+        }
+        assert!(clusters.hold(0, generation));
+        assert!(!clusters.hold(0, generation + 1) && !clusters.hold(7, generation));
+        assert_eq!(clusters.references(0), 2);
+        assert!(!clusters.drop_reference(place.cluster(), &memory));
+        assert!(clusters.drop_reference(place.cluster(), &memory));
+        assert!(!clusters.hold(0, generation), "its life is over");
+    }
+}
+
 /// A few free clusters keep their blocks and are claimed again; the holes of the others are punched.
 #[test]
 fn most_free_clusters_give_their_blocks_back() {

@@ -6,6 +6,9 @@
 //! leaves the frame; the last one frees it. Source: the map counts of the Linux
 //! kernel (mm/rmap.c), which it does not tell a process.
 //!
+//! A frame's page may be given a name, in a second word, by which its holders find a copy of it in the store. It may be
+//! that of a page of an earlier life for a moment: who uses it compares the content.
+//!
 //! Which frames a process holds is also noted in bits of its slot, so that the
 //! holds of one that was killed, or has become another program, can be taken away
 //! by others ([`Tables::leave_all`]).
@@ -45,6 +48,9 @@ const SPARE: usize = 4096;
 const FRAMES_MAX: usize = (1 << NUMBER_BITS) - 1;
 const PAGE_BYTES: u64 = 4096;
 const BITS: usize = u64::BITS as usize;
+/// So many of the pages with names are known, the last: one for each two frames, in four words.
+const COMMON_PART: usize = 2;
+const COMMON_WORDS: usize = 4;
 
 /// The name of a shared page: a number and the generation in which it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +107,8 @@ pub struct FrameHints {
 pub struct Frames<'a> {
     hints: &'a FrameHints,
     words: &'a [AtomicU32],
+    /// Of each frame; none where frames have none.
+    names: &'a [AtomicU64],
 }
 
 /// Frames of a run whose budget is at most so much, a multiple of 64.
@@ -114,7 +122,13 @@ const fn frames_for(most_bytes: u64) -> usize {
 pub(crate) const fn tables_bytes(most_bytes: u64) -> usize {
     let frames = frames_for(most_bytes);
     let holds = MAX_PROCESSES * (frames / BITS);
-    frames * size_of::<AtomicU32>() + holds * size_of::<AtomicU64>() + kin::table_bytes(frames)
+    let words = holds + frames + common_words(frames);
+    frames * size_of::<AtomicU32>() + words * size_of::<AtomicU64>() + kin::table_bytes(frames)
+}
+
+/// Words in which it is noted where pages are in the store that processes have in common.
+const fn common_words(frames: usize) -> usize {
+    frames * COMMON_WORDS / COMMON_PART
 }
 
 /// The frames a process holds, a bit each.
@@ -156,6 +170,8 @@ pub struct Tables<'a> {
     pub frames: Frames<'a>,
     /// Those of pages of processes that are entered together.
     pub kin: Kin<'a>,
+    /// Where pages are in the store that processes have in common.
+    pub common: &'a [AtomicU64],
     holds: &'a [AtomicU64],
 }
 
@@ -170,20 +186,26 @@ impl<'a> Tables<'a> {
         let start = core::ptr::from_ref(control).wrapping_add(1).cast::<AtomicU32>();
         let holds_length = MAX_PROCESSES * (frames / BITS);
         // SAFETY: the caller's promise; a block is a multiple of 8 long, and so are the frames' words.
-        let (words, holds, kin) = unsafe {
+        let (words, holds, names, common, kin) = unsafe {
             let holds = start.add(frames).cast::<AtomicU64>();
+            let names = holds.add(holds_length);
+            let common = names.add(frames);
             (
                 core::slice::from_raw_parts(start, frames),
                 core::slice::from_raw_parts(holds, holds_length),
-                Kin::at(holds.add(holds_length), frames),
+                core::slice::from_raw_parts(names, frames),
+                core::slice::from_raw_parts(common, common_words(frames)),
+                Kin::at(common.add(common_words(frames)), frames),
             )
         };
-        Tables { frames: Frames::new(&control.frame_hints, words), kin, holds }
+        let frames = Frames::new(&control.frame_hints, words).with_names(names);
+        Tables { frames, kin, common, holds }
     }
 
     /// Tables without a frame.
     pub fn empty(control: &'a Control) -> Self {
-        Tables { frames: Frames::new(&control.frame_hints, &[]), kin: Kin::EMPTY, holds: &[] }
+        let frames = Frames::new(&control.frame_hints, &[]);
+        Tables { frames, kin: Kin::EMPTY, common: &[], holds: &[] }
     }
 
     /// What the process of a slot holds. Nothing is noted for a slot that is not the run's.
@@ -213,7 +235,18 @@ impl<'a> Tables<'a> {
 impl<'a> Frames<'a> {
     /// A table of `words`, zero at first, and its hints.
     pub fn new(hints: &'a FrameHints, words: &'a [AtomicU32]) -> Self {
-        Frames { hints, words: &words[..words.len().min(FRAMES_MAX)] }
+        Frames { hints, words: &words[..words.len().min(FRAMES_MAX)], names: &[] }
+    }
+
+    /// The same with a word for each frame's name, zero at first.
+    #[must_use]
+    pub fn with_names(self, names: &'a [AtomicU64]) -> Self {
+        Frames { names, ..self }
+    }
+
+    /// What the holders of a frame call its page: 0 until one of them gives it a name, which all of them keep.
+    pub fn name(&self, frame: Frame) -> Option<&'a AtomicU64> {
+        self.names.get(frame.number())
     }
 
     /// A frame with two holders. `None`: there is no free one; that took a look at every word.
@@ -235,6 +268,8 @@ impl<'a> Frames<'a> {
             word & HOLDERS == 0
                 && self.words[at].compare_exchange(word, word | holders, Relaxed, Relaxed).is_ok()
         })?;
+        // Nobody else knows that the frame has holders.
+        self.names.get(number).into_iter().for_each(|name| name.store(0, Relaxed));
         // Fails when another process moved it meanwhile, whose word is as good.
         let _ = self.hints.free.compare_exchange(hint, number as u32 + 1, Relaxed, Relaxed);
         Some(self.present(number))
@@ -481,6 +516,25 @@ mod tests {
         all.sort_by_key(|frame| frame.raw());
         all.dedup();
         assert_eq!((count, all.len()), (3999, 3999));
+    }
+
+    #[test]
+    fn a_frame_has_no_name_when_its_life_begins() {
+        let (hints, words) = (FrameHints::default(), words(3));
+        let names: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
+        let frames = Frames::new(&hints, &words).with_names(&names);
+        for (life, begin) in [Frames::share, Frames::begin, Frames::share].iter().enumerate() {
+            let all = [begin(&frames), begin(&frames)].map(|frame| frame.expect("a free frame"));
+            for (at, frame) in all.into_iter().enumerate() {
+                let name = frames.name(frame).expect("a name for each");
+                assert_eq!(name.swap((10 * life + at) as u64 + 1, Relaxed), 0);
+            }
+            for frame in all {
+                while frames.leave(frame) == Left::Others {}
+            }
+        }
+        let nameless = Frames::new(&hints, &words);
+        assert!(nameless.share().is_some_and(|frame| nameless.name(frame).is_none()));
     }
 
     /// A control block with its tables behind it, as words.

@@ -39,7 +39,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 22;
+pub const VERSION: u32 = 23;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -317,6 +317,8 @@ pub struct Control {
     pub processes: Processes,
     /// Where frames are likely that are looked for.
     pub frame_hints: FrameHints,
+    /// How many pages have been given names by which processes that have them in common find them in the store.
+    pub common_pages: AtomicU64,
     /// What programs that are not managed wait with.
     pub large_calls: LargeCalls,
     /// How often a process was about to run another program, which may be one that has to be entered, or

@@ -8,7 +8,7 @@
 //! Invariants: a clean page is write-protected by whoever owns the program's memory, who says first
 //! that it is to be written ([`Cache::written`]). Its record is what the page is. One whose copy was
 //! given up stays protected, and its entry says so, until it is written. A page of the pool has a note
-//! where its entry says that it has a copy; else only one has that is on its way there.
+//! where its entry says so, of a copy or of a name ([`super::common`]); else only one has that is on its way there.
 //!
 //! A copy is a cache. It takes no RAM while its page is resident, as its place is in the page's entry, and a
 //! note in the index while that is in the pool. It takes room in the store, so all are given up before
@@ -74,7 +74,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         true
     }
 
-    fn is_store_failing(&self) -> bool {
+    pub(super) fn is_store_failing(&self) -> bool {
         self.pause.left > 0 && matches!(self.pause.error, SpillError::Io(_))
     }
 
@@ -100,24 +100,24 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         let entry = self.index.get(page);
         match entry.state() {
             State::Compressed { .. } if self.pooled_copy(page).is_some() => {
-                self.replace_entry(page, entry.with_copy(true));
+                self.replace_entry(page, entry.with_note(true));
             }
-            _ => self.free_pooled_copy(page),
+            _ => self.free_note(page),
         }
     }
 
     /// Has a page that comes back from the pool, where it was decoded, be in the store alone, if it is there as
     /// well and that is to be kept; false where not, and it is in the pool.
     pub(super) fn keep_pooled_copy(&mut self, page: PageNumber) -> bool {
-        let has_copy = self.index.get(page).has_copy();
-        let place = if has_copy { self.pooled_copy(page) } else { None };
+        let has_note = self.index.get(page).has_note();
+        let place = if has_note { self.pooled_copy(page) } else { None };
         place.is_some_and(|place| self.may_keep(place)) && self.leave_by_copy(page)
     }
 
     /// Has a page of the pool be in the store alone, if it is there as well; false where not.
     pub(super) fn leave_by_copy(&mut self, page: PageNumber) -> bool {
         let pooled = self.index.get(page);
-        if !pooled.has_copy() {
+        if !pooled.has_note() || self.pooled_copy(page).is_none() {
             return false;
         }
         self.replace_entry(page, self.index.note(page));
@@ -129,10 +129,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
     /// Gives the copy of a page up that is in the pool, or on its way there.
     fn give_up_pooled(&mut self, page: PageNumber) {
         let entry = self.index.get(page);
-        if entry.has_copy() {
-            self.replace_entry(page, entry.with_copy(false));
+        if entry.has_note() {
+            self.replace_entry(page, entry.with_note(false));
         }
-        self.free_pooled_copy(page);
+        self.free_note(page);
     }
 
     /// Gives the copies of pages in the pool up whose places are `among` those.
@@ -148,30 +148,31 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
     }
 
-    /// Frees the record of a page that was in the pool, or on its way there, if it has one.
-    pub(super) fn free_pooled_copy(&mut self, page: PageNumber) {
-        let Some(place) = self.pooled_copy(page) else { return };
+    /// Drops the note of a page that was in the pool, or on its way there, with the record that it names, if it
+    /// names one.
+    pub(super) fn free_note(&mut self, page: PageNumber) {
+        let copy = self.pooled_copy(page);
         self.forget_note(page);
-        self.free_record(place);
+        copy.into_iter().for_each(|place| self.free_record(place));
     }
 
-    /// Has the copy that page `from` of the pool had be that of `to`, which it is now; without room for that
-    /// it is given up.
-    pub(super) fn rename_copy(&mut self, from: PageNumber, to: PageNumber) {
-        let has_copy = self.index.set_note(to, self.index.note(from));
-        self.replace_entry(to, self.index.get(to).with_copy(has_copy));
-        if has_copy {
-            self.copied += 1;
+    /// Has the note that page `from` of the pool had be that of `to`, which it is now; without room for that
+    /// it is dropped.
+    pub(super) fn rename_note(&mut self, from: PageNumber, to: PageNumber) {
+        let has_note = self.index.set_note(to, self.index.note(from));
+        self.replace_entry(to, self.index.get(to).with_note(has_note));
+        if has_note {
+            self.copied += usize::from(self.pooled_copy(to).is_some());
             self.forget_note(from);
         } else {
-            self.free_pooled_copy(from);
+            self.free_note(from);
         }
     }
 
-    fn forget_note(&mut self, page: PageNumber) {
+    pub(super) fn forget_note(&mut self, page: PageNumber) {
+        self.copied -= usize::from(self.pooled_copy(page).is_some());
         let cleared = self.index.set_note(page, Entry::ABSENT);
         debug_assert!(cleared, "clearing needs no room");
-        self.copied -= 1;
     }
 
     /// Has a page that was clean be none, and protected still.

@@ -49,9 +49,10 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             let order = if raw { &mut self.raw } else { &mut self.compressed };
             let Some(oldest) = order.peek() else { break };
             if let Some(found) = in_pool(&self.index, oldest, order.pages) {
-                if self.shelves && found.0.has_copy() {
+                if self.shelves && self.needs_no_write(oldest.page()) {
                     break;
-                } else if self.leave_by_copy(oldest.page()) {
+                } else if self.leave_by_copy(oldest.page()) || self.leave_by_relative(oldest.page())
+                {
                     gathered.copied_bytes += found.2;
                     self.writer.count_copied();
                 } else if !self.gather(oldest.page(), found)? {
@@ -125,6 +126,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         saved_bytes.into_iter().for_each(|bytes| self.writer.count_recompressed(bytes));
         self.leave_pool(pooled);
         self.enter_spilled(page, codec, place);
+        self.tell_relatives(page, pooled);
         Ok(true)
     }
 

@@ -21,7 +21,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
             let entry = self.index.get(first + at);
             match entry.state() {
                 State::SameFilled { .. } => true,
-                State::Compressed { codec, .. } => !keeps_state(codec) && !entry.has_copy(),
+                State::Compressed { codec, .. } => !keeps_state(codec) && !entry.has_note(),
                 _ => false,
             }
         };

@@ -28,7 +28,7 @@ pub(super) struct Writer<S> {
     behind: Behind,
     /// What went to the store since that was asked for.
     outgoing: Outgoing,
-    /// Where the store ends that this process and its parent have written.
+    /// Where the store ends of which this process knows.
     end_bytes: u64,
 }
 
@@ -200,6 +200,12 @@ impl<S: Space> Writer<S> {
     /// Whether something was written since that was asked for.
     pub(super) fn has_written(&self) -> bool {
         self.outgoing.writes > 0
+    }
+
+    /// A relative has written a record there.
+    pub(super) fn know_end(&mut self, place: Place) {
+        let end_bytes = place.offset_bytes() + self.seal.record_bytes(place.len()) as u64;
+        self.end_bytes = self.end_bytes.max(end_bytes.next_multiple_of(BLOCK_BYTES as u64));
     }
 
     /// Where the store ends as far as this process knows.

@@ -1,8 +1,8 @@
-//! Clean copies: which are kept, and what becomes of them.
+//! Clean copies: which are kept, and what becomes of them; and pages of which relatives have put a copy into the store.
 
 use zpager_codec::CodecId;
 use zpager_pool::SpaceSource;
-use zpager_store::Blocks;
+use zpager_store::{Blocks, CommonPage};
 
 use super::{Departed, Engine};
 use crate::coder::Coder;
@@ -26,6 +26,40 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
             self.sampler.leaves(page);
         }
         dropped
+    }
+
+    /// Has a page that leaves, and that relatives have by this name, be in the store alone, if one of them has put it
+    /// there, and adds it to `departed`; false where none has.
+    pub fn leave_for_common(
+        &mut self,
+        page: PageNumber,
+        name: CommonPage,
+        departed: &mut Departed,
+    ) -> bool {
+        let has_left = self.cache.leave_for_common(page, name);
+        if has_left {
+            departed.pages += 1;
+            departed.clean += 1;
+            self.sampler.leaves(page);
+        }
+        has_left
+    }
+
+    /// Has a page leave for the store at once, as in [`Cache::spill_common`](crate::Cache::spill_common), and adds it to
+    /// `departed`; false where it has not left.
+    pub fn spill_common(
+        &mut self,
+        page: PageNumber,
+        contents: &C::Page,
+        name: CommonPage,
+        departed: &mut Departed,
+    ) -> bool {
+        let placed = self.cache.spill_common(page, contents, name);
+        let has_left = placed.is_some_and(|placed| self.count(placed, departed));
+        if has_left {
+            self.sampler.leaves(page);
+        }
+        has_left
     }
 
     /// The pool has no page for long that does not shrink.

@@ -9,7 +9,7 @@
 
 use std::boxed::Box;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -25,8 +25,8 @@ use zpager_codec::{CodecId, PAGE_BYTES, Page, decompress};
 use zpager_policy::{Choice, DENSE_CODEC, Design, DesignId, Settings, StoreCodec, StoreLayout};
 use zpager_pool::{Heap, HeapSpace, Space, SpaceSource};
 use zpager_store::{
-    BLOCK_BYTES, Blocks, CLUSTER_BYTES, Cipher, Clusters, Errno, Faulting, KEY_BYTES, Memory,
-    Place, References, Seal,
+    BLOCK_BYTES, Blocks, CLUSTER_BYTES, Cipher, Clusters, CommonPage, CommonPages, Errno, Faulting,
+    KEY_BYTES, Memory, Place, References, Seal,
 };
 
 /// Pages that the steps name, across the border of two leaves of the index.
@@ -35,6 +35,8 @@ const PAGES: u64 = 512;
 /// Clusters of the store: few, so that it is full soon.
 const CLUSTERS: usize = 5;
 const PROCESSES_MAX: usize = 3;
+/// Common pages that are known at a time: few, so that some are forgotten.
+const COMMON_PAGES: usize = 600;
 /// Reads and writes in one step: as many as there are pages of all processes, twice.
 const OPERATIONS_MAX: u32 = 2 * PAGES as u32 * PROCESSES_MAX as u32;
 /// Tries to write, of which at most every other fails.
@@ -193,6 +195,19 @@ fn clusters() -> Clusters<'static> {
     })
 }
 
+/// What processes know of pages that they have in common: nothing yet.
+fn common_pages() -> CommonPages<'static> {
+    const WORDS: usize = COMMON_PAGES * CommonPages::SLOT_WORDS;
+    std::thread_local! {
+        static KNOWN: &'static [AtomicU64] =
+            Box::leak((0..WORDS).map(|_| AtomicU64::new(0)).collect());
+    }
+    KNOWN.with(|words| {
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        CommonPages::new(words)
+    })
+}
+
 /// The seal of a store that is encrypted.
 fn cipher() -> Seal<'static> {
     static CIPHER: LazyLock<Cipher> = LazyLock::new(|| Cipher::new(&[0x5a; KEY_BYTES], 0));
@@ -293,6 +308,15 @@ pub(crate) fn made() -> u64 {
     MADE.load(Ordering::Relaxed)
 }
 
+/// Pages that left by the copies of relatives.
+static COMMON: AtomicU64 = AtomicU64::new(0);
+
+/// Pages that left by the copies of relatives, in all runs.
+#[allow(dead_code)] // Not asked by the fuzzer.
+pub(crate) fn common() -> u64 {
+    COMMON.load(Ordering::Relaxed)
+}
+
 /// A clock by which each thing takes another time, the same in each run.
 fn ticks() -> u64 {
     std::thread_local! {
@@ -372,6 +396,9 @@ pub(crate) fn design(id: DesignId, codec: CodecId) -> Design {
 pub(crate) enum Step {
     /// Pages that are resident or absent go out, with contents of one kind.
     SwapOut { from: u64, count: u64, kind: u8 },
+    /// Pages leave that all processes have since the last fork, unless they have left since; with `many` they go past
+    /// the pool.
+    GiveCommon { from: u64, count: u64, many: bool },
     /// A run comes back; with `keep` what was in the store may be there still.
     SwapIn { from: u64, count: usize, keep: bool },
     /// The same, as many as lie in the pool, which are decoded without the cache.
@@ -409,9 +436,9 @@ impl Step {
     pub(crate) fn from_bytes([choice, from, count, kind]: [u8; 4]) -> Self {
         let at = u64::from(from) * 2 + u64::from(kind >> 7);
         let few = u64::from(count) % 64 + 1;
-        match choice % 46 {
+        match choice % 50 {
             0..12 => Step::SwapOut { from: at, count: few, kind: kind & 0x7f },
-            12..18 => Step::SwapIn { from: at, count: few as usize, keep: choice % 46 >= 14 },
+            12..18 => Step::SwapIn { from: at, count: few as usize, keep: choice % 50 >= 14 },
             18..21 => Step::Forget { from: at, count: few },
             21..23 => Step::Rename { from: at, to: u64::from(kind) * 2, count: few % 16 + 1 },
             23..27 => Step::Spill,
@@ -427,6 +454,7 @@ impl Step {
                 if kind & 4 == 0 { Step::Condense(choice) } else { Step::Seek(choice) }
             }
             42 => Step::Exit,
+            46..50 => Step::GiveCommon { from: at, count: few, many: kind & 1 == 0 },
             _ => Step::Take { from: at, count: few as usize },
         }
     }
@@ -465,6 +493,9 @@ struct Process<'m> {
     out: BTreeMap<PageNumber, Content>,
     /// The resident pages that nobody has written since they came from the store.
     unwritten: BTreeMap<PageNumber, Content>,
+    /// The pages that relatives have too which have left, by the forks since which they have them.
+    given: BTreeSet<(u64, PageNumber)>,
+    common: CommonPages<'static>,
 }
 
 impl<'m> Process<'m> {
@@ -490,7 +521,39 @@ impl<'m> Process<'m> {
             lost_pages,
             out: self.out.clone(),
             unwritten,
+            given: self.given.clone(),
+            common: self.common,
         }
+    }
+
+    /// A page leaves that processes have in common since the fork of this number.
+    fn give_common(&mut self, fork: u64, number: PageNumber, many: bool) {
+        let is_resident = !self.out.contains_key(&number) && !self.unwritten.contains_key(&number);
+        if !is_resident || !self.given.insert((fork, number)) {
+            return;
+        }
+        let content = Content { kind: number as u8, seed: fork * PAGES + number };
+        let (page, nth) = (content.page(), fork * PAGES + number - FIRST_PAGE + 1);
+        let name = CommonPage::from_raw(nth).expect("few of them");
+        self.common.begin(name, &page.0);
+        assert!(self.cache.index.set(number, Entry::new(State::Resident { turn: 7, frame: 0 })));
+        if self.cache.leave_for_common(number, name) {
+            assert!(matches!(self.cache.index.get(number).state(), State::Spilled { .. }));
+            COMMON.fetch_add(1, Ordering::Relaxed);
+        } else if many && self.cache.spill_common(number, &page, name).is_some() {
+            assert!(matches!(self.cache.index.get(number).state(), State::Spilled { .. }));
+        } else if self.cache.swap_out(number, &page) == Placed::NoRoom {
+            assert!(self.cache.index.get(number).is_resident(), "still the caller's");
+            return;
+        } else {
+            self.cache.name_common(number, name);
+        }
+        self.out.insert(number, content);
+    }
+
+    /// Whether a page of the pool has a name by which relatives have it.
+    fn has_named(&self) -> bool {
+        self.out.keys().any(|&number| self.cache.common_name(number).is_some())
     }
 
     fn flush(&mut self) {
@@ -711,7 +774,9 @@ impl<'m> Process<'m> {
         let is_idle = self.cache.can_spill_ahead();
         match if ahead { self.cache.spill_ahead() } else { self.cache.spill() } {
             // What is to leave next may be in the store already.
-            Err(SpillError::Nothing) if ahead && (!is_idle || self.cache.copied_pages() > 0) => {
+            Err(SpillError::Nothing)
+                if ahead && (!is_idle || self.cache.copied_pages() > 0 || self.has_named()) =>
+            {
                 assert_eq!(self.left(&before), 0);
             }
             Ok(pages) => {
@@ -815,7 +880,9 @@ impl<'m> Process<'m> {
                 State::SameFilled { .. } => {}
                 State::Compressed { codec, len, .. } => {
                     let copy = self.cache.pooled_copy(number);
-                    assert_eq!(copy.is_some(), entry.has_copy());
+                    let is_common = self.cache.common_name(number).is_some();
+                    assert!(copy.is_none() || !is_common);
+                    assert_eq!(copy.is_some() || is_common, entry.has_note());
                     if let Some(place) = copy {
                         *references.entry(place.cluster()).or_default() += 1;
                         copied += 1;
@@ -856,6 +923,7 @@ struct Model<'m> {
     processes: Vec<Process<'m>>,
     running: usize,
     forked: bool,
+    forks: u64,
     /// Of this step.
     operations: &'m Cell<u32>,
 }
@@ -877,6 +945,9 @@ impl Model<'_> {
                 for page in range(from, count) {
                     process.swap_out(page, Content { kind, seed: (number << 10) | (page % 1000) });
                 }
+            }
+            Step::GiveCommon { from, count, many } => {
+                range(from, count).for_each(|page| process.give_common(self.forks, page, many));
             }
             Step::SwapIn { from, count, keep } => {
                 process.swap_in(FIRST_PAGE + from, count, keep);
@@ -917,6 +988,7 @@ impl Model<'_> {
                 let child = process.fork(self.memories);
                 self.processes.push(child);
                 self.forked = true;
+                self.forks += 1;
                 self.run(alive);
                 self.processes[alive].cache.note_references(take_table());
             }
@@ -1009,15 +1081,31 @@ pub(crate) fn run_on(
     cache.condense(&memories, DENSE_CODEC, ticks).expect("heap");
     cache.seek_repeats(ticks);
     cache.note_references(take_table());
+    let common = common_pages();
+    cache.know_common(common);
     let (seal, lost_pages) = (clusters.seal(), &lost_pages);
-    let (out, unwritten) = (BTreeMap::new(), BTreeMap::new());
-    let blocks = &blocks;
-    let memory = 0;
-    let first =
-        Process { memory, design, store_codec, cache, blocks, seal, lost_pages, out, unwritten };
-    let processes = vec![first];
-    let (running, forked, operations) = (0, false, &operations);
-    let mut model = Model { memories: &memories, clusters, processes, running, forked, operations };
+    let first = Process {
+        memory: 0,
+        design,
+        store_codec,
+        cache,
+        blocks: &blocks,
+        seal,
+        lost_pages,
+        out: BTreeMap::new(),
+        unwritten: BTreeMap::new(),
+        given: BTreeSet::new(),
+        common,
+    };
+    let mut model = Model {
+        memories: &memories,
+        clusters,
+        processes: vec![first],
+        running: 0,
+        forked: false,
+        forks: 0,
+        operations: &operations,
+    };
     for (number, step) in (1..).zip(steps) {
         operations.set(0);
         model.step(number, step);
