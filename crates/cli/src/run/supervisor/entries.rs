@@ -269,7 +269,7 @@ impl Entries {
     /// Whether a loader may still be about to bring the agent to a candidate, or to call it.
     fn may_be_on_its_way(&self, pid: pid_t) -> bool {
         let waited = self.candidates[&pid].since.elapsed();
-        let goes_on = || self.entrance.presence_in(pid) == Presence::Mapped || is_kept_waiting(pid);
+        let goes_on = || self.entrance.presence_in(pid) != Presence::Absent || is_kept_waiting(pid);
         waited < PATIENCE || waited < MAX_PATIENCE && goes_on()
     }
 
