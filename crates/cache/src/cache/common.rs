@@ -1,14 +1,15 @@
 //! Pages that relatives have too since a fork: one record in the store serves all of them.
 //!
 //! Each relative compresses such a page for itself, as the pool is its own, with a note of the name by which all of
-//! them know it; where there are so many that RAM would not gain by that, it leaves for the store at once. Who is the first to have it leave for the store tells where it lies ([`CommonPages`]); the others
-//! have it be there without a write, whether it is in their pools by then or has just been lifted.
+//! them know it; where there are so many that RAM would not gain by that, it leaves for the store at once. Who is the
+//! first to have it leave for the store tells where it lies ([`CommonPages`]). The others have it be there without a
+//! write, whether it is in their pools by then or has just been lifted.
 //!
 //! Source: the swap cache of Linux (mm/swap_state.c), see [`CommonPages`].
 //!
-//! Invariants: what is found is held before anything else is done with it, so that its cluster lives on; it is what
-//! the page is, as the name is that of a page which none of those who have it can write. No process has two pages of
-//! one name, so that it holds each record once.
+//! Invariants: what is found is held before anything else is done with it, so that its cluster lives on. Who gives a
+//! page's name has compared its content. A page of the pool has its name in its note, and loses it when it leaves the
+//! pool, however it does. No process has two pages of one name, so that it holds each record once.
 //!
 //! Bad for: pages that all relatives give at about the same time, which all of them write: a record is there for
 //! others only once the write of its cluster has ended.

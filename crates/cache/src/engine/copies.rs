@@ -1,4 +1,5 @@
-//! Clean copies: which are kept, and what becomes of them; and pages of which relatives have put a copy into the store.
+//! Clean copies: which are kept, and what becomes of them; and pages of which relatives have put a copy into the
+//! store.
 
 use zpager_codec::CodecId;
 use zpager_pool::SpaceSource;
