@@ -227,9 +227,14 @@ impl Statistics {
         }
     }
 
+    /// What the run had at the most, be it before it was managed or since.
+    fn most_bytes(&self) -> u64 {
+        self.peak_bytes.max(self.peak_unmanaged_bytes)
+    }
+
     /// What to say where the run had more than a budget may be exceeded by: 2 % or 4 MiB, whichever is more.
     fn excess(&self) -> Option<String> {
-        let peak_bytes = self.peak_bytes.max(self.peak_unmanaged_bytes);
+        let peak_bytes = self.most_bytes();
         let budget_bytes = self.highest_budget_bytes;
         let is_excess = peak_bytes > budget_bytes + (budget_bytes / 50).max(EXCESS_BYTES_MIN);
         is_excess.then(|| {
@@ -272,7 +277,7 @@ impl Statistics {
         };
         format!(
             "{seconds:.1} s, peak {} of {budget}; {} pages out, {} in{ratio}; {} spilled{shared}",
-            size::display(self.peak_bytes),
+            size::display(self.most_bytes()),
             self.swapped_out_pages,
             self.swapped_in_pages,
             size::display(self.store.written_bytes),
@@ -398,6 +403,8 @@ mod tests {
         let expected =
             "3.2 s, peak 96.0 MiB of 96.0 MiB; 0 pages out, 0 in; ratio 3.0; 0 bytes spilled";
         assert_eq!(managed, expected);
+        let late = Statistics { peak_unmanaged_bytes: 97 << 20, ..statistics(Exit::Code(0), 1) };
+        assert!(late.summary(&budget(Source::Asked)).contains(", peak 97.0 MiB of 96.0 MiB;"));
         let far = statistics(Exit::Code(0), 0).summary(&budget(Source::Machine));
         assert!(far.starts_with("3.2 s, never managed: peak about 5.0 MiB of 96.0 MiB"), "{far}");
         assert!(far.contains("available memory"), "{far}");
