@@ -1,8 +1,7 @@
 /*
  * A program that loads much and then forks workers, which leave it alone while they go through memory of their
  * own, so that it makes way in all of them; then each reads all of it and writes some pages, has a child that does
- * the same, and goes through its own memory again. `preloaded SEED still`: what was loaded does not shrink, and is
- * not wanted before the end.
+ * the same, and goes through its own memory again.
  */
 #include "victim.h"
 
@@ -13,32 +12,13 @@
 
 static char *loaded;
 static uint64_t *tags;
-static int is_still;
-
-static void load(size_t page) {
-    uint64_t *words = (uint64_t *)(loaded + page * PAGE_BYTES);
-    for (unsigned i = 0; is_still && i < PAGE_WORDS; i++)
-        words[i] = mix(tags[page] + i);
-    if (!is_still)
-        page_fill(words, tags[page]);
-}
-
-static void check(size_t page) {
-    const uint64_t *words = (const uint64_t *)(loaded + page * PAGE_BYTES);
-    for (unsigned i = 0; is_still && i < PAGE_WORDS; i++)
-        CHECK(words[i] == mix(tags[page] + i));
-    if (!is_still)
-        page_check(words, tags[page]);
-}
 
 /* Reads all, and writes one page in sixteen. */
 static void use(struct random *random) {
     for (size_t page = 0; page < LOADED_PAGES; page++) {
-        check(page);
-        if (!is_still && below(random, 16) == 0) {
-            tags[page] = draw(random);
-            load(page);
-        }
+        page_check(loaded + page * PAGE_BYTES, tags[page]);
+        if (below(random, 16) == 0)
+            page_fill(loaded + page * PAGE_BYTES, tags[page] = draw(random));
     }
 }
 
@@ -52,12 +32,10 @@ static void work(struct random random, int has_child) {
     uint64_t tag = draw(&random);
     pages_fill(own, OWN_PAGES, tag);
     go_through(own, tag);
-    if (!is_still) {
-        use(&random);
-        go_through(own, tag);
-    }
-    pid_t child = has_child && !is_still ? fork() : -1;
-    CHECK(child >= 0 || !has_child || is_still);
+    use(&random);
+    go_through(own, tag);
+    pid_t child = has_child ? fork() : -1;
+    CHECK(child >= 0 || !has_child);
     if (child == 0) {
         work((struct random){mix(draw(&random))}, 0);
         _exit(0);
@@ -70,13 +48,10 @@ static void work(struct random random, int has_child) {
 
 int main(int argc, char **argv) {
     struct random random = {mix(victim_start(argc, argv))};
-    is_still = argc == 3 && strcmp(argv[2], "still") == 0;
     loaded = pages_map(LOADED_PAGES);
     tags = calloc(LOADED_PAGES, sizeof *tags);
-    for (size_t page = 0; page < LOADED_PAGES; page++) {
-        tags[page] = draw(&random);
-        load(page);
-    }
+    for (size_t page = 0; page < LOADED_PAGES; page++)
+        page_fill(loaded + page * PAGE_BYTES, tags[page] = draw(&random));
     pid_t workers[WORKERS];
     for (int i = 0; i < WORKERS; i++) {
         workers[i] = fork();

@@ -578,20 +578,22 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
         let dense = self.recode_raw(bytes);
         let (codec, leaving) = dense.unwrap_or((CodecId::Copy, bytes));
-        match self.push(leaving) {
-            Ok(place) => {
-                if dense.is_some() {
-                    self.writer.count_recompressed(bytes.len() - leaving.len());
-                }
-                self.enter_spilled(number, codec, place);
-                true
-            }
-            Err(error) => {
-                self.begin_pause(error);
-                self.refused = Some(error);
-                false
-            }
+        let left = self.leave_at_once(number, codec, leaving).is_some();
+        if left && dense.is_some() {
+            self.writer.count_recompressed(bytes.len() - leaving.len());
         }
+        left
+    }
+
+    /// Has a page leave for the store past the pool; `None` where the store does not take it.
+    fn leave_at_once(&mut self, number: PageNumber, codec: CodecId, bytes: &[u8]) -> Option<Place> {
+        let pushed = self.push(bytes).inspect_err(|&error| {
+            self.begin_pause(error);
+            self.refused = Some(error);
+        });
+        let place = pushed.ok()?;
+        self.enter_spilled(number, codec, place);
+        Some(place)
     }
 
     fn enter_spilled(&mut self, number: PageNumber, codec: CodecId, place: Place) {

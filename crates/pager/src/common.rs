@@ -88,18 +88,17 @@ impl Process {
     /// What a page in a frame is for those who have it, when it leaves with these contents; it is given a name where
     /// others have it still. `None` where it is known by none, or by one that stands for another content.
     pub(crate) fn common_page(&self, page: u64, contents: &Page) -> Option<Common> {
-        if !self.engine.cache.has_store() {
+        if self.shared_pages == 0 || !self.engine.cache.has_store() {
             return None;
         }
         let frame = self.frame_of(page)?;
         let word = self.tables.frames.name(frame)?;
+        let holders = self.tables.frames.holders(frame);
         let name = match word.load(Acquire) {
-            0 if self.tables.frames.holders(frame) > 1 => self.give_name(word, contents)?,
-            raw => CommonPage::from_raw(raw)?,
+            0 if holders > 1 => self.give_name(word, contents)?,
+            number => self.known_name(number, contents)?,
         };
-        let is_known = self.common_pages().is_content(name, &contents.0);
-        let has_many = self.tables.frames.holders(frame) > self.holders_few();
-        is_known.then_some(Common { name, has_many })
+        Some(Common { name, has_many: holders > self.holders_few() })
     }
 
     /// Has a page that others have too, and that is in no frame any more, be in the store where one of them has put it;
@@ -116,18 +115,26 @@ impl Process {
             || has_many && self.engine.spill_common(page, contents, name, departed)
     }
 
-    fn common_pages(&self) -> CommonPages<'static> {
+    pub(crate) fn common_pages(&self) -> CommonPages<'static> {
         CommonPages::new(self.tables.common)
     }
 
     fn give_name(&self, word: &AtomicU64, contents: &Page) -> Option<CommonPage> {
         let number = self.control.common_pages.fetch_add(1, Relaxed) + 1;
         let given = CommonPage::from_raw(number)?;
-        self.common_pages().begin(given, &contents.0);
+        if !self.common_pages().begin(given, &contents.0) {
+            return None;
+        }
         match word.compare_exchange(0, number, AcqRel, Acquire) {
             Ok(_) => Some(given),
-            Err(number) => CommonPage::from_raw(number),
+            Err(number) => self.known_name(number, contents),
         }
+    }
+
+    /// The page of this number, if it has these contents.
+    fn known_name(&self, number: u64, contents: &Page) -> Option<CommonPage> {
+        let is_content = |name: &CommonPage| self.common_pages().is_content(*name, &contents.0);
+        CommonPage::from_raw(number).filter(is_content)
     }
 
     /// Asks all relatives that have pages in common with others, who may be left with those that were given.

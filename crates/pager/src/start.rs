@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed, Ord
 
 use zpager_cache::{Cache, Engine, Store};
 use zpager_policy::{Common, Design, Faster, SLOTS, Sample, Sampler, StoreCodec};
-use zpager_store::{Cipher, Clusters, CommonPages, References, Seal, Stores};
+use zpager_store::{Cipher, Clusters, References, Seal, Stores};
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::pagemap::Pagemap;
@@ -416,7 +416,7 @@ fn manage_process(first: &Found, entered: Option<Known>) -> Result<(), Errno> {
     process.actions = actions;
     process.awaits_kin = entered.is_some() && kin_turn() != 0;
     process.note_references();
-    process.engine.cache.know_common(CommonPages::new(process.tables.common));
+    process.engine.cache.know_common(process.common_pages());
     process.record_began();
     process.asks_in_child = entered.is_some();
     process.take_in_mappings();

@@ -98,21 +98,22 @@ impl<'a> CommonPages<'a> {
     }
 
     /// Gives a page its number, which no other page has been given or will be. Of an older page that has the same
-    /// slot nothing is known any more.
-    pub fn begin(&self, page: CommonPage, content: &[u8]) {
-        let Some(slot) = self.slot(page) else { return };
+    /// slot nothing is known any more. False where there is no slot for it, and nothing will be known of it.
+    #[must_use]
+    pub fn begin(&self, page: CommonPage, content: &[u8]) -> bool {
+        let Some(slot) = self.slot(page) else { return false };
         let before = slot.number.load(Relaxed);
-        if before & MARK != 0 || before >= page.raw() {
-            return;
+        let (number, marked) = (page.raw(), page.raw() | MARK);
+        let is_free = before & MARK == 0 && before < number;
+        if !is_free || slot.number.compare_exchange(before, marked, Relaxed, Relaxed).is_err() {
+            return false;
         }
-        let marked = page.raw() | MARK;
-        if slot.number.compare_exchange(before, marked, Relaxed, Relaxed).is_ok() {
-            // Who sees a part of what follows sees the mark when it looks again.
-            fence(Release);
-            slot.place.store(0, Relaxed);
-            slot.checksum.store(xxh3_64(content), Relaxed);
-            slot.number.store(page.raw(), Release);
-        }
+        // Who sees a part of what follows sees the mark when it looks again.
+        fence(Release);
+        slot.place.store(0, Relaxed);
+        slot.checksum.store(xxh3_64(content), Relaxed);
+        slot.number.store(number, Release);
+        true
     }
 
     /// What `read` finds in the slot of a page, while it is that.
@@ -192,8 +193,9 @@ mod tests {
         }
     }
 
+    /// Gives out a number, if it has a slot.
     fn begin(pages: &CommonPages<'_>, number: u64) -> CommonPage {
-        pages.begin(page(number), &number.to_le_bytes());
+        let _ = pages.begin(page(number), &number.to_le_bytes());
         page(number)
     }
 
@@ -223,11 +225,11 @@ mod tests {
         let pages = CommonPages::new(&words);
         let (one, other) = ([1u8; 4096], [2u8; 4096]);
         assert!(!pages.is_content(page(7), &one));
-        pages.begin(page(7), &one);
+        assert!(pages.begin(page(7), &one));
         assert!(pages.is_content(page(7), &one) && !pages.is_content(page(7), &other));
         pages.note(page(7), record_of(page(7)));
         assert!(pages.is_content(page(7), &one));
-        pages.begin(page(11), &other);
+        assert!(pages.begin(page(11), &other) && !pages.begin(page(7), &one));
         assert!(!pages.is_content(page(7), &one) && pages.is_content(page(11), &other));
     }
 

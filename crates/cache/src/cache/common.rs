@@ -57,12 +57,7 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         }
         let coded = self.compress(contents);
         let (codec, bytes) = coded.unwrap_or((CodecId::Copy, C::raw(contents)));
-        let pushed = self.push(bytes).inspect_err(|&error| {
-            self.begin_pause(error);
-            self.refused = Some(error);
-        });
-        let place = pushed.ok()?;
-        self.enter_spilled(page, codec, place);
+        let place = self.leave_at_once(page, codec, bytes)?;
         self.tell(name, codec, place);
         Some(coded.map_or(Placed::Incompressible, |_| Placed::Compressed(codec, bytes.len())))
     }
@@ -106,12 +101,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         true
     }
 
-    /// Tells relatives of a page that has just left the pool, where its entry was `pooled`, for the store.
-    pub(super) fn tell_relatives(&mut self, page: PageNumber, pooled: Entry) {
-        if pooled.has_note()
-            && let Some(name) = self.common_name(page)
-            && let State::Spilled { codec, place } = self.index.get(page).state()
-        {
+    /// Tells relatives where a page is that has just left the pool, where it had a note.
+    pub(super) fn tell_relatives(&mut self, page: PageNumber, codec: CodecId, place: Place) {
+        if let Some(name) = self.common_name(page) {
             self.forget_note(page);
             self.tell(name, codec, place);
         }

@@ -126,7 +126,9 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Cache<M, B, C> {
         saved_bytes.into_iter().for_each(|bytes| self.writer.count_recompressed(bytes));
         self.leave_pool(pooled);
         self.enter_spilled(page, codec, place);
-        self.tell_relatives(page, pooled);
+        if pooled.has_note() {
+            self.tell_relatives(page, codec, place);
+        }
         Ok(true)
     }
 

@@ -535,7 +535,8 @@ impl<'m> Process<'m> {
         let content = Content { kind: number as u8, seed: fork * PAGES + number };
         let (page, nth) = (content.page(), fork * PAGES + number - FIRST_PAGE + 1);
         let name = CommonPage::from_raw(nth).expect("few of them");
-        self.common.begin(name, &page.0);
+        // Whoever of the relatives is the first.
+        let _ = self.common.begin(name, &page.0);
         assert!(self.cache.index.set(number, Entry::new(State::Resident { turn: 7, frame: 0 })));
         if self.cache.leave_for_common(number, name) {
             assert!(matches!(self.cache.index.get(number).state(), State::Spilled { .. }));

@@ -266,7 +266,7 @@ impl Entries {
         true
     }
 
-    /// Whether a loader may still be about to bring the agent to a candidate, or to call it.
+    /// Whether a loader may still be about to bring the agent to a candidate, or to call it, or has done so by now.
     fn may_be_on_its_way(&self, pid: pid_t) -> bool {
         let waited = self.candidates[&pid].since.elapsed();
         let goes_on = || self.entrance.presence_in(pid) != Presence::Absent || is_kept_waiting(pid);
