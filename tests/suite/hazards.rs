@@ -538,6 +538,17 @@ fn what_both_have_and_nobody_wants_makes_way() {
     }
 }
 
+/// The same where fourteen have it: one copy in the store serves all of them, where none would be given if each
+/// wrote its own.
+#[test]
+fn what_many_have_and_nobody_wants_makes_way() {
+    for start in [Start::FirstInstruction, Start::Pressure] {
+        let setup = Setup::of_mib(30).store(Store::Disk).start(start);
+        let stats = compare(&victims::job("idle").arguments(["many"]), &setup).stats;
+        assert!(stats.swapped_in_pages < 60 * 2048 / 2, "{setup}: {stats:?}");
+    }
+}
+
 /// What processes have in common that were forked before the budget came near is counted once: each for
 /// itself, they would have three times the budget.
 #[test]

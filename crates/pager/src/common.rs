@@ -24,10 +24,24 @@ use core::sync::atomic::{
 use zpager_cache::Departed;
 use zpager_codec::Page;
 use zpager_store::{CommonPage, CommonPages};
-use zpager_wire::UNASKED;
+use zpager_wire::{Frame, UNASKED};
 
 use crate::process::Process;
-use crate::swapout::{ADVANCE_TURNS_MAX, Whose};
+use crate::swapout::{ADVANCE_TURNS_MAX, LIFT_PAGES, Whose};
+
+/// As much as is given at a time.
+const GIVEN_MAX: usize = ADVANCE_TURNS_MAX as usize * LIFT_PAGES;
+
+/// Frames of pages that were given, of which relatives are still to be told.
+#[derive(Debug)]
+pub(crate) struct GivenFrames {
+    raw: [u32; GIVEN_MAX],
+    len: usize,
+}
+
+impl GivenFrames {
+    pub(crate) const NONE: GivenFrames = GivenFrames { raw: [0; GIVEN_MAX], len: 0 };
+}
 
 /// A page that others have too.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +70,7 @@ impl Process {
         if gave > 0 {
             // They find only what is there.
             self.flush_store();
+            self.tell_given();
             self.publish();
             self.ask_to_give_common();
         }
@@ -75,14 +90,26 @@ impl Process {
         }
     }
 
-    /// Notes for relatives, and to see what comes back, that pages are given.
+    /// Notes, to see what comes back and for [`Self::tell_given`], that pages are given.
     pub(crate) fn note_given(&mut self, pages: &[u64]) {
         for &page in pages {
             if let Some(frame) = self.frame_of(page) {
-                self.tables.frames.give(frame);
                 self.common.gives(page);
+                if self.given_frames.len == GIVEN_MAX {
+                    self.tell_given();
+                }
+                self.given_frames.raw[self.given_frames.len] = frame.raw();
+                self.given_frames.len += 1;
             }
         }
+    }
+
+    /// Tells relatives what was given. Those that give the same before it is in the store write it once more.
+    pub(crate) fn tell_given(&mut self) {
+        let given = &self.given_frames.raw[..self.given_frames.len];
+        let frames = given.iter().filter_map(|raw| Frame::from_raw(*raw));
+        frames.for_each(|frame| self.tables.frames.give(frame));
+        self.given_frames.len = 0;
     }
 
     /// What a page in a frame is for those who have it, when it leaves with these contents; it is given a name where

@@ -22,6 +22,7 @@ use zpager_wire::{Control, EventKind, ProcessSlot, STORES_MAX, Tables};
 
 use crate::account::Published;
 use crate::calls::rings::Rings;
+use crate::common::GivenFrames;
 use crate::departures::{self, Departures};
 use crate::early::EarlyReads;
 use crate::fault::die;
@@ -126,6 +127,7 @@ pub(crate) struct Process {
     ///
     /// [`Frames::times_given`]: zpager_wire::Frames::times_given
     pub(crate) followed_times_given: u32,
+    pub(crate) given_frames: GivenFrames,
     /// It is being entered with others, and what it has in common with them is not known yet: nothing of it
     /// is in the run's sums.
     pub(crate) awaits_kin: bool,

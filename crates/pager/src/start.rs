@@ -29,6 +29,7 @@ use zpager_wire::{
 use crate::account::{Published, count};
 use crate::assembly::call_on_entry_stack;
 use crate::calls::rings::Rings;
+use crate::common::GivenFrames;
 use crate::departures::Departures;
 use crate::early::EarlyReads;
 use crate::flights::Flights;
@@ -532,6 +533,7 @@ fn build(
         short_turns: 0,
         common: Common::NEW,
         followed_times_given: 0,
+        given_frames: GivenFrames::NONE,
         drops_parts: dropped_bytes == PAGE_BYTES,
         lift_pages,
         lifting: Faster::ALIKE,

@@ -226,6 +226,7 @@ impl Process {
     fn give_shared(&mut self, most_holders: u32) -> bool {
         let gave = self.shared_pages > PAGES_MIN && self.swap_out(Whose::Shared(most_holders)) > 0
             || !self.has_own_pool() && self.engine.cache.has_store() && self.spill();
+        self.tell_given();
         self.publish();
         gave
     }
