@@ -23,7 +23,11 @@ const CHANGED_BIT: u32 = 1 << 8;
 
 /// Whether two processes share their memory; `None` when the kernel does not tell.
 pub(crate) fn share_memory(first: pid_t, second: pid_t) -> Option<bool> {
-    let [first, second] = [first, second].map(living_thread);
+    threads_share_memory(living_thread(first), living_thread(second))
+}
+
+/// The same, by a living thread of each.
+pub(crate) fn threads_share_memory(first: pid_t, second: pid_t) -> Option<bool> {
     // SAFETY: kcmp(2) reads nothing but its arguments.
     match unsafe { libc::syscall(libc::SYS_kcmp, first, second, KCMP_VM, 0, 0) } {
         0 => Some(true),

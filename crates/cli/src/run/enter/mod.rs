@@ -50,7 +50,7 @@ use caller::Caller;
 use hold::{Hold, Stopping, Stragglers};
 use layout::Layout;
 use loading::Credentials;
-pub(crate) use memories::share_memory;
+pub(crate) use memories::{share_memory, threads_share_memory};
 use pass::Handed;
 use place::Given;
 use ptrace::Report;
@@ -167,33 +167,8 @@ impl Entrance {
         control: &Control,
     ) -> Vec<(pid_t, Outcome)> {
         let mut outcomes = Vec::new();
-        let mut keep = |pid: pid_t, outcome: Outcome| outcomes.push((pid, outcome));
-        let mut programs = Vec::new();
-        for (pid, seen) in pids {
-            match self.examine(*pid, *seen, control) {
-                Ok(program) => programs.push((*pid, program)),
-                Err(outcome) => keep(*pid, outcome),
-            }
-        }
-        let begin = |(pid, program)| (Stopping::begin(pid, &mut self.stragglers), pid, program);
-        let stopping: Vec<_> = programs.into_iter().map(begin).collect();
-        let mut holds = Vec::new();
-        for (stopping, pid, program) in stopping {
-            match stopping.finish(&mut self.stragglers) {
-                Ok(hold) => holds.push((hold, pid, program)),
-                Err(trouble) => keep(pid, outcome_of(trouble)),
-            }
-        }
-        // Until it stood still it can have made another one that has its memory, a ring or a machine.
-        tree.refresh();
-        let (changed, mut holds): (Vec<_>, Vec<_>) = holds.into_iter().partition(|(_, pid, _)| {
-            tree.is_shared(*pid)
-                || maps_of(*pid).is_ok_and(|maps| used_by_kernel(*pid, &maps).is_some())
-        });
-        for (hold, pid, _) in changed {
-            hold.release();
-            keep(pid, Outcome::Later);
-        }
+        let stopping = self.begin_stopping(pids, control, &mut outcomes);
+        let mut holds = self.stop(stopping, tree, &mut outcomes);
         let is_turn = holds.len() > 1;
         if is_turn {
             self.turns = self.turns.wrapping_add(1).max(1);
@@ -208,39 +183,112 @@ impl Entrance {
                 unsafe { libc::kill(*pid, libc::SIGKILL) };
             }
             let children = || children_of(*pid).unwrap_or_default();
-            keep(
-                *pid,
-                entered.map_or_else(|other| other, |()| Outcome::Entered { children: children() }),
-            );
+            let outcome =
+                entered.map_or_else(|other| other, |()| Outcome::Entered { children: children() });
+            outcomes.push((*pid, outcome));
         }
         control.kin_turn.store(0, Relaxed);
         holds.into_iter().for_each(|(hold, ..)| hold.release());
         outcomes
     }
 
-    /// Looks at a process that is to be entered, and whether it can be.
-    fn examine(&self, pid: pid_t, seen: Presence, control: &Control) -> Result<Program, Outcome> {
+    /// Asks those to stop that can be entered, as far as that shows before.
+    fn begin_stopping(
+        &mut self,
+        pids: &[(pid_t, Presence)],
+        control: &Control,
+        outcomes: &mut Vec<(pid_t, Outcome)>,
+    ) -> Vec<(Stopping, pid_t, Program)> {
+        let is_absent = |(_, seen): &(pid_t, Presence)| *seen == Presence::Absent;
+        let (absent, present): (Vec<_>, Vec<_>) = pids.iter().copied().partition(is_absent);
+        // Their files are looked at, too, so all of that comes before anybody is stopped.
+        let examined: Vec<_> =
+            absent.into_iter().map(|(pid, _)| (pid, self.examine(pid, control))).collect();
+        // Those that have the agent fill memory until they are asked to stop, so little is looked at before.
+        let mut stopping = Vec::new();
+        let mut begin = |stragglers: &mut Stragglers, pid, program| match program {
+            Ok(program) => stopping.push((Stopping::begin(pid, stragglers), pid, program)),
+            Err(outcome) => outcomes.push((pid, outcome)),
+        };
+        for (pid, _) in present {
+            let program = self.recognise(pid, control);
+            begin(&mut self.stragglers, pid, program);
+        }
+        for (pid, program) in examined {
+            begin(&mut self.stragglers, pid, program);
+        }
+        stopping
+    }
+
+    /// Waits until they stand still; gives those that can be entered.
+    fn stop(
+        &mut self,
+        stopping: Vec<(Stopping, pid_t, Program)>,
+        tree: &mut Tree,
+        outcomes: &mut Vec<(pid_t, Outcome)>,
+    ) -> Vec<(Hold, pid_t, Program)> {
+        let used = |pid| maps_of(pid).ok().and_then(|maps| used_by_kernel(pid, &maps));
+        let mut holds = Vec::new();
+        for (stopping, pid, program) in stopping {
+            match stopping.finish(&mut self.stragglers).map_err(outcome_of) {
+                Ok(hold) => holds.push((hold, pid, program)),
+                // The kernel may not let its own threads in a process be stopped.
+                Err(Outcome::Impossible(error)) => {
+                    outcomes.push((pid, used(pid).unwrap_or(Outcome::Impossible(error))));
+                }
+                Err(outcome) => outcomes.push((pid, outcome)),
+            }
+        }
+        // Until it stood still it can have made another one that has its memory.
+        tree.refresh();
+        let sharing = tree.sharing(holds.iter().map(|(_, pid, _)| *pid));
+        let hinders = |pid: pid_t| match sharing.contains(&pid) {
+            true => Some(Outcome::Later),
+            false => used(pid),
+        };
+        let enterable = holds.into_iter().filter_map(|(hold, pid, program)| match hinders(pid) {
+            None => Some((hold, pid, program)),
+            Some(outcome) => {
+                hold.release();
+                outcomes.push((pid, outcome));
+                None
+            }
+        });
+        enterable.collect()
+    }
+
+    /// Looks at a process that has no agent and is to be entered, and whether it can be.
+    fn examine(&self, pid: pid_t, control: &Control) -> Result<Program, Outcome> {
+        let program = self.recognise(pid, control)?;
+        let maps = maps_of(pid).map_err(outcome_of)?;
+        if let Some(outcome) = used_by_kernel(pid, &maps) {
+            return Err(outcome);
+        }
+        // A loader has brought it meanwhile, and the program may be managed, and in calls that a stop cuts short.
+        if base_of(&maps, self.agent_inode).is_some() {
+            return Err(Outcome::Later);
+        }
+        let finds_agent = files_of(pid) == self.own_files || self.is_found_from(pid);
+        let without_agent = WithoutAgent::of(pid, finds_agent);
+        match self.may_be_given(pid, &without_agent, &maps) {
+            true => Ok(Program { without_agent: Some(without_agent), ..program }),
+            false => Err(Outcome::NoAgent),
+        }
+    }
+
+    /// What is known of a process that has the agent and is to be entered, unless it is confined.
+    fn recognise(&self, pid: pid_t, control: &Control) -> Result<Program, Outcome> {
         let confinement = Confinement::of(&status_of(living_thread(pid)));
         if confinement.filters > self.own.filters {
             return Err(Outcome::Sandboxed);
         } else if !is_permitted() {
             return Err(Outcome::NotPermitted);
         }
-        let maps = maps_of(pid).map_err(outcome_of)?;
-        if let Some(outcome) = used_by_kernel(pid, &maps) {
-            return Err(outcome);
-        }
-        let has_agent = base_of(&maps, self.agent_inode).is_some();
-        // A loader has brought it meanwhile, and the program may be managed, and in calls that a stop cuts short.
-        if has_agent && seen == Presence::Absent {
-            return Err(Outcome::Later);
-        }
-        let is_nested = confinement.ids > self.own.ids;
-        let finds_agent = files_of(pid) == self.own_files || self.is_found_from(pid);
-        let waits_with_call = control.large_calls.has_of(pid);
-        let program = Program { waits_with_call, ..Program::of(pid, is_nested, finds_agent) };
-        let can_be = has_agent || self.may_be_given(pid, &program, &maps);
-        if can_be { Ok(program) } else { Err(Outcome::NoAgent) }
+        Ok(Program {
+            is_nested: confinement.ids > self.own.ids,
+            waits_with_call: control.large_calls.has_of(pid),
+            without_agent: None,
+        })
     }
 
     /// How far the agent is in the image of a process.
@@ -266,7 +314,10 @@ impl Entrance {
     fn enter_held(&self, pid: pid_t, program: &Program, hold: &mut Hold) -> Result<At, Outcome> {
         // What has the agent finds out by itself whether `/proc` is this process's. In another one the agent's
         // path may be somebody else's.
-        if program.finds_agent || self.presence_in(pid) != Presence::Absent {
+        let without_agent = program.without_agent.as_ref();
+        if without_agent.is_none_or(|found| found.finds_agent)
+            || self.presence_in(pid) != Presence::Absent
+        {
             match self.enter_with(pid, program, hold, None) {
                 // By what it is it may not open what this process holds, or does not even see it.
                 Err(Outcome::Impossible(libc::EACCES | libc::ENOENT)) => {}
@@ -311,14 +362,17 @@ impl Entrance {
     ) -> Result<u64, Outcome> {
         let maps = maps_of(pid).map_err(outcome_of)?;
         let base = base_of(&maps, self.agent_inode);
-        match base {
-            Some(base) if self.is_in_passage(program, &maps, base, hold) => Err(Outcome::Later),
-            Some(base) => Ok(base),
-            // It can have begun another one until it stood still.
-            None if program.is_in(pid) && self.may_be_given(pid, program, &maps) => {
+        if let Some(base) = base {
+            let is_in_passage = self.is_in_passage(program, &maps, base, hold);
+            return if is_in_passage { Err(Outcome::Later) } else { Ok(base) };
+        }
+        match &program.without_agent {
+            Some(found) if found.is_in(pid) && self.may_be_given(pid, found, &maps) => {
                 self.give(pid, program, &maps, hold, handed)
             }
-            None => Err(Outcome::NoAgent),
+            // It has begun another one until it stood still.
+            Some(_) => Err(Outcome::NoAgent),
+            None => Err(Outcome::Later),
         }
     }
 
@@ -377,7 +431,7 @@ impl Entrance {
 
     /// Whether a process without this agent is to be given it, and is of this run: one into which no
     /// loader brings it, but for those that run with more privileges than who started them.
-    fn may_be_given(&self, pid: pid_t, program: &Program, maps: &str) -> bool {
+    fn may_be_given(&self, pid: pid_t, program: &WithoutAgent, maps: &str) -> bool {
         let variables = loading::variables_of(pid);
         let holder = self.credentials.as_ref();
         let is_left = match program.linkage {
@@ -512,31 +566,40 @@ fn share(hold: &mut Hold, at: At) -> Result<(), Outcome> {
 /// The program that a process runs.
 #[derive(Debug)]
 struct Program {
+    /// It runs in a pid namespace below this process's.
+    is_nested: bool,
+    /// It asks for a large call, and is not managed therefore.
+    waits_with_call: bool,
+    /// What is known of one that has no agent.
+    without_agent: Option<WithoutAgent>,
+}
+
+impl Program {
+    /// What the process that runs it is called.
+    fn known(&self, run_pid: pid_t) -> Known {
+        Known { run_pid, is_nested: self.is_nested }
+    }
+}
+
+/// A program into which no loader has brought the agent.
+#[derive(Debug)]
+struct WithoutAgent {
     /// What the kernel told it when it began (getauxval(3)), addresses that are drawn at random among
     /// that: no other one was told the same.
     auxiliary: Vec<u8>,
     /// How it is linked, for one that the agent can be put into: with more privileges than who started
     /// it has, it is [`Linkage::Foreign`].
     linkage: Linkage,
-    /// It runs in a pid namespace below this process's.
-    is_nested: bool,
     /// Its loader would find the agent where its variables say.
     finds_agent: bool,
-    /// It asks for a large call, and is not managed therefore.
-    waits_with_call: bool,
 }
 
-impl Program {
+impl WithoutAgent {
     /// Looks at what a process runs, in its file, too.
-    fn of(pid: pid_t, is_nested: bool, finds_agent: bool) -> Self {
+    fn of(pid: pid_t, finds_agent: bool) -> Self {
         let auxiliary = auxiliary_of(pid);
         let linkage = linkage_of(pid, &auxiliary);
-        Program { auxiliary, linkage, is_nested, finds_agent, waits_with_call: false }
-    }
-
-    /// What the process that runs it is called.
-    fn known(&self, run_pid: pid_t) -> Known {
-        Known { run_pid, is_nested: self.is_nested }
+        WithoutAgent { auxiliary, linkage, finds_agent }
     }
 
     /// Whether a process runs it, still.
@@ -556,7 +619,7 @@ fn linkage_of(pid: pid_t, auxiliary: &[u8]) -> Linkage {
     }
 }
 
-/// What the kernel told the program of a process when it began ([`Program::auxiliary`]); nothing where it is
+/// What the kernel told the program of a process when it began ([`WithoutAgent::auxiliary`]); nothing where it is
 /// gone.
 pub(crate) fn auxiliary_of(pid: pid_t) -> Vec<u8> {
     std::fs::read(proc_file(pid, "auxv")).unwrap_or_default()

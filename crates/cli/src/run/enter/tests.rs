@@ -483,11 +483,11 @@ fn mappings_are_read() {
 #[test]
 fn a_program_is_known_again_until_another_one_is_begun() {
     let own = std::process::id().cast_signed();
-    let program = Program::of(own, false, true);
+    let program = WithoutAgent::of(own, true);
     assert_eq!(program.linkage, Linkage::Dynamic);
     assert!(program.is_in(own));
     let mut again = [(); 2].map(|()| Victim::start("threads", 0));
-    let programs = again.each_ref().map(|victim| Program::of(victim.pid(), false, true));
+    let programs = again.each_ref().map(|victim| WithoutAgent::of(victim.pid(), true));
     for (victim, program) in again.iter().zip(&programs) {
         assert!(program.is_in(victim.pid()) && !program.is_in(own));
     }

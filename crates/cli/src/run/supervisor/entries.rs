@@ -203,8 +203,9 @@ impl Entries {
     /// vfork(2), is on its way once it has a program of its own.
     fn due(&mut self, tree: &Tree, control: &Control) -> Vec<(pid_t, Presence)> {
         let with_slots: BTreeSet<pid_t> = slots(control, false).collect();
+        let sharing = tree.sharing(self.candidates.keys().copied());
         let (shared, apart): (Vec<_>, Vec<_>) =
-            self.candidates.iter_mut().partition(|(pid, _)| tree.is_shared(**pid));
+            self.candidates.iter_mut().partition(|(pid, _)| sharing.contains(pid));
         shared.into_iter().for_each(|(_, found)| found.since = Instant::now());
         let seen =
             apart.into_iter().map(|(pid, found)| (*pid, self.entrance.presence_in(*pid), found));

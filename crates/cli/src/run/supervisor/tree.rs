@@ -7,14 +7,14 @@
 //! A look costs a few microseconds a process as long as no process was created
 //! anywhere since the last one. Bad for trees of thousands of processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
 
 use libc::pid_t;
 use zpager_sys::process::value_bytes;
 
 use crate::proc_text;
-use crate::run::enter::share_memory;
+use crate::run::enter::{auxiliary_of, share_memory, threads_share_memory};
 use crate::run::living::{living_thread, stat_of};
 
 /// Bytes of a page.
@@ -74,13 +74,31 @@ impl Tree {
         self.parents.contains_key(&pid)
     }
 
-    /// Whether another process of the tree has the memory of `pid` for its own: neither can be
+    /// Those of `pids`, and maybe others, whose memory another process of the tree has for its own: neither can be
     /// entered then. It is its parent or a child, or had the same parent, which has ended.
-    pub(crate) fn is_shared(&self, pid: pid_t) -> bool {
-        let mut related =
-            self.processes().filter(|(child, parent)| *child == pid || *parent == pid);
-        related.any(|(child, parent)| self.borrows(child, parent))
-            || self.next_siblings(pid).any(|other| share_memory(pid, other) == Some(true))
+    pub(crate) fn sharing(&self, pids: impl IntoIterator<Item = pid_t>) -> BTreeSet<pid_t> {
+        let (mut sharing, mut compared) = (BTreeSet::new(), BTreeSet::new());
+        // A thread of each is looked up once, as that takes far longer than to compare two.
+        let mut threads = BTreeMap::new();
+        for pid in pids {
+            for other in self.relatives(pid) {
+                if compared.insert((pid.min(other), pid.max(other))) {
+                    let [first, second] = [pid, other]
+                        .map(|of| *threads.entry(of).or_insert_with(|| living_thread(of)));
+                    if threads_share_memory(first, second) == Some(true) {
+                        sharing.extend([pid, other]);
+                    }
+                }
+            }
+        }
+        sharing
+    }
+
+    /// Those that may have the memory of a process.
+    fn relatives(&self, pid: pid_t) -> impl Iterator<Item = pid_t> {
+        let parent = self.parents.get(&pid).copied().filter(|parent| *parent != self.root);
+        let children = self.processes().filter(move |(_, parent)| *parent == pid);
+        parent.into_iter().chain(children.map(|(child, _)| child)).chain(self.next_siblings(pid))
     }
 
     /// Those by whose ids a process is, where they have the same parent.
@@ -111,10 +129,21 @@ impl Tree {
         self.parents.keys().copied().map(faulted).sum()
     }
 
-    /// Anonymous bytes with every shared page counted once in all; the kernel walks all page tables for it.
+    /// Anonymous bytes with every shared page counted once in all. The kernel walks all page tables for it, but for
+    /// those of a process that is alone with its program: it has nothing in common with another one.
     pub(crate) fn proportional_bytes(&self) -> u64 {
-        let own = self.processes().filter(|(pid, parent)| !self.borrows(*pid, *parent));
-        own.map(|(pid, _)| proportional_bytes_of(pid)).sum()
+        let mut of_programs = BTreeMap::<_, Vec<_>>::new();
+        for (pid, parent) in self.processes() {
+            of_programs.entry(auxiliary_of(pid)).or_default().push((pid, parent));
+        }
+        let bytes_of = |of_program: &Vec<(pid_t, pid_t)>| match of_program[..] {
+            [(pid, _)] => anonymous_bytes_of(pid),
+            _ => {
+                let own = of_program.iter().filter(|(pid, parent)| !self.borrows(*pid, *parent));
+                own.map(|(pid, _)| proportional_bytes_of(*pid)).sum()
+            }
+        };
+        of_programs.values().map(bytes_of).sum()
     }
 
     /// Bytes of shared memory in all mappings of all processes together.
@@ -266,7 +295,7 @@ mod tests {
         let grandchild = tree.parents.iter().find(|(_, parent)| **parent == pid);
         assert!(grandchild.is_some(), "{tree:?}");
         assert_eq!(scan_parents().get(&pid), Some(&own));
-        assert!(!tree.is_shared(pid));
+        assert!(tree.sharing([pid]).is_empty());
         let mut without = Tree::below(own).without(vec![pid]);
         assert!(without.refresh() && !without.contains(pid) && tree.contains(pid));
         // Not compared: the counters of statm lag behind by a batch a processor.
