@@ -560,6 +560,20 @@ fn forked_before_the_budget_came_near() {
     }
 }
 
+/// Many processes that begin at once, forked or run, and fill together more than twice the budget in less than a
+/// tenth of a second, which is less than the supervisor may have to wait for a processor.
+#[test]
+fn a_burst_of_processes() {
+    const MIB: u64 = 1 << 20;
+    for how in [None, Some("execute")] {
+        let job = victims::job("burst").arguments(how);
+        let managed = job.managed(&Setup::of_mib(100).start(Start::Pressure));
+        managed.expect_like(&job.free());
+        let stats = &managed.stats;
+        assert!(stats.is_pressed() && stats.peak_bytes <= 150 * MIB, "{how:?}: {stats:?}");
+    }
+}
+
 /// Processes that fill memory at once stand still until the last of them is taken over: those that go on
 /// before would use up the rest of the budget meanwhile.
 #[test]

@@ -1,5 +1,5 @@
 //! The functions of libc before which this object stands: those by which a program fills much memory in one
-//! call.
+//! call, and the one by which it makes a process, which is taken to fill any memory.
 //!
 //! Each sees how much that is, has the pager asked where it is much ([`zpager_pager::before_large_call`]),
 //! and goes on to the one behind it by a jump, so that the call is the program's own: its return address, its
@@ -84,6 +84,7 @@ interpose! {
     mmap: Mapping, "mov r11, rsi";
     mmap64: Mapping, "mov r11, rsi";
     madvise: Advice, "mov r11, rsi";
+    fork: Process, "mov r11, -1";
 }
 
 /// Where each of them is behind this object.

@@ -6,6 +6,9 @@
 //! that. Programs that make system calls without libc ask nobody, nor do forked children in another pid namespace
 //! than the supervisor's: they do not know what the run calls them.
 //!
+//! Before it makes a process by fork(2) such a program waits until that may begin, as one does that begins
+//! ([`zpager_wire::Beginners`]).
+//!
 //! Bad for: programs that have forbidden themselves futex(2) or getpid(2) and read files as a whole.
 
 use core::arch::asm;
@@ -53,6 +56,8 @@ pub enum Fills {
     Mapping = 3,
     /// `madvise`.
     Advice = 4,
+    /// `fork`: whatever its child fills.
+    Process = 5,
 }
 
 /// The process that began the program, by its own id.
@@ -72,6 +77,9 @@ pub(crate) fn end() {
 
 /// A thread is about to make a call that may fill more than [`LARGE_BYTES`]: waits until it may.
 pub extern "C" fn before(fills: Fills, arguments: &[usize; 6]) {
+    if fills == Fills::Process {
+        return before_process();
+    }
     let Some((fd, start, bytes)) = filling_of(fills, arguments) else { return };
     if bytes <= LARGE_BYTES.load(Relaxed) {
         return;
@@ -86,17 +94,36 @@ pub extern "C" fn before(fills: Fills, arguments: &[usize; 6]) {
     let was_near = control.pressure.load(Relaxed) != 0;
     ask(control, &filling);
     // It was let go on when the budget was far, and came near before it did: then it has to be managed first.
-    let is_managed = LARGE_BYTES.load(Relaxed) == usize::MAX;
-    if !was_near && control.pressure.load(Relaxed) != 0 && !is_managed {
+    if !was_near && control.pressure.load(Relaxed) != 0 && !is_managed() {
         ask(control, &filling);
     }
     FILLED.note(start, bytes as u64, now);
 }
 
-/// The program is to be managed before it does anything, and cannot be from inside: waits until it is.
-pub(crate) fn wait_until_entered(control: &Control) {
-    let (pid, thread) = (identity::run_pid(), control_block());
-    ask(control, &Filling { pid, thread, fd: -1, start: 0, bytes: 0 });
+/// The same before it makes a process. Once the budget is near the program is managed first, and so is that.
+fn before_process() {
+    let Some(control) = start::control() else { return };
+    let is_near = || control.pressure.load(Relaxed) != 0;
+    if !is_near() && !control.beginners.wait(|| control.call_supervisor()) {
+        end();
+    }
+    if is_near()
+        && !is_managed()
+        && let Some(pid) = run_pid()
+    {
+        wait_until_entered(control, pid);
+    }
+}
+
+/// Whether the program is managed, or does not ask any more.
+fn is_managed() -> bool {
+    LARGE_BYTES.load(Relaxed) == usize::MAX
+}
+
+/// The program is to be managed before it does anything, and cannot be from inside: waits until it is. `pid` is what
+/// the run calls its process.
+pub(crate) fn wait_until_entered(control: &Control, pid: i32) {
+    ask(control, &Filling { pid, thread: control_block(), fd: -1, start: 0, bytes: 0 });
 }
 
 /// Waits until the supervisor lets the call go on.
@@ -184,6 +211,7 @@ fn filling_of(fills: Fills, arguments: &[usize; 6]) -> Option<(i32, u64, usize)>
         Fills::Advice => {
             (third == nr::MADV_POPULATE_WRITE as usize).then_some((-1, first, second))?
         }
+        Fills::Process => return None,
     };
     Some((fd, start as u64, bytes))
 }

@@ -138,7 +138,12 @@ pub unsafe fn load(image: Image) {
         return;
     }
     retire_before(control);
-    if control.settings.from_start == 0 && control.pressure.load(Relaxed) == 0 {
+    let is_far = || control.settings.from_start == 0 && control.pressure.load(Relaxed) == 0;
+    if is_far() {
+        // Where the supervisor does not come the program begins all the same.
+        control.beginners.wait(|| control.call_supervisor());
+    }
+    if is_far() {
         return large_calls::begin(control);
     }
     // SAFETY: the caller's promise.
@@ -156,7 +161,7 @@ unsafe fn begin_managed(control: &Control, run_pid: i32) {
     if process::has_other_threads() {
         // A library's, which was begun before this one: who stops them all is the supervisor.
         large_calls::begin(control);
-        return large_calls::wait_until_entered(control);
+        return large_calls::wait_until_entered(control, run_pid);
     }
     processor::leave_forbidden_time_stamps();
     let pointer = thread_pointer();

@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed, Ord
 
 use zpager_sys::futex;
 
+mod beginners;
 mod counters;
 mod frames;
 mod kin;
@@ -26,6 +27,7 @@ mod processes;
 mod remote;
 mod ring;
 
+pub use beginners::Beginners;
 pub use counters::{Counters, EVENT_KINDS, Event, EventKind, Events};
 pub use frames::{Frame, FrameHints, Frames, Holds, Left, Tables};
 pub use kin::Kin;
@@ -39,7 +41,7 @@ pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"zpagerC1");
 
 /// Version of the layout; command and agent travel together, so they must be equal.
-pub const VERSION: u32 = 23;
+pub const VERSION: u32 = 24;
 
 /// The environment variable through which an agent finds the mapping: the path
 /// of a file descriptor of the supervising command, `/proc/PID/fd/N`.
@@ -319,10 +321,12 @@ pub struct Control {
     pub frame_hints: FrameHints,
     /// How many pages have been given names by which processes that have them in common find them in the store.
     pub common_pages: AtomicU64,
+    /// Which programs may begin where they are not managed.
+    pub beginners: Beginners,
     /// What programs that are not managed wait with.
     pub large_calls: LargeCalls,
     /// How often a process was about to run another program, which may be one that has to be entered, or
-    /// has asked a relative for room that it could not signal, or the supervisor for a large call.
+    /// has asked a relative for room that it could not signal, or the supervisor for a large call or to begin.
     /// The supervisor sleeps on it (futex(2)): unlike a signal it reaches it from any user and any
     /// namespace of process ids.
     pub calls: AtomicU32,

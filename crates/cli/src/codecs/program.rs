@@ -151,7 +151,7 @@ impl Watch {
 
     fn look(&mut self) {
         self.tree.refresh();
-        let tree_bytes = self.tree.anonymous_bytes();
+        let tree_bytes = self.tree.anonymous_bytes().map(|(_, bytes)| bytes).sum();
         let began = Instant::now();
         let is_due = match &self.kept {
             None => true,

@@ -9,6 +9,7 @@
 //! what there is ([`follow`]). Before that they ask for calls that fill much at once ([`large_calls`]). What
 //! shared memory the tree has besides is told ([`shared`]).
 
+mod beginners;
 mod calls;
 mod entries;
 mod events;
@@ -69,6 +70,7 @@ pub(crate) fn run(
     let signals = Signals::block();
     let entrance = Entrance::new(&session.agent, &session.control)?;
     let started = Instant::now();
+    session.control.beginners.admit(1);
     let program = start(session.command(&configuration.program, signals), configuration)?;
     // Only now: the program has the priority that the user gave.
     watch::come_soon();
@@ -76,6 +78,8 @@ pub(crate) fn run(
     let beside = || recording.as_mut().map(|recording| recording.step());
     let exit = calls::during(&session.control, || supervisor.stay_with(signals, beside));
     supervisor.told.tell(&session.control.events, supervisor.notices);
+    // What outlives the program is not waited for.
+    session.control.beginners.admit(u32::MAX);
     Ok(Ended {
         exit,
         elapsed: started.elapsed(),
@@ -220,11 +224,15 @@ impl<'a> Supervisor<'a> {
             match self.watch.look(&mut self.tree, coming_bytes) {
                 Look::Far(pause) => {
                     self.large_calls.let_go(&control.large_calls);
+                    let beginners = &control.beginners;
+                    beginners.admit(self.watch.admit(beginners.left()));
                     return pause;
                 }
                 Look::Perhaps(pause) => return pause,
                 Look::Near => {
                     control.pressure.store(1, Relaxed);
+                    // They manage themselves.
+                    control.beginners.admit(u32::MAX);
                     self.phase = Phase::Entering;
                     self.entries.begin(&self.tree);
                 }

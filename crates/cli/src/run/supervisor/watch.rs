@@ -2,9 +2,12 @@
 //!
 //! As long as the tree holds less than the threshold nothing is registered and no
 //! call is dispatched; the only cost is looking now and then. The next look comes
-//! before memory that grows at its fastest could reach the threshold. What it costs is
+//! before memory that grows at its fastest could reach the threshold, but for a look that
+//! cost much, as at many processes: after that memory that grew as since the last one. What it costs is
 //! the processor's time, not how long others kept it from it: a look that came late would
 //! else put the next one off, until the program has used all that it may.
+//!
+//! Only a few programs begin until the next look ([`beginners`](super::beginners)).
 //!
 //! What several processes have in common counts once, and to count so takes the kernel long. Until that is due again
 //! they are taken to hold as much more as each of them for itself, or as they had faults: one that writes what it
@@ -17,6 +20,7 @@ use std::time::{Duration, Instant};
 use libc::pid_t;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::beginners::Beginners;
 use super::tree::Tree;
 
 /// How fast the memory of a tree grows at most: the kernel has to clear every page.
@@ -28,6 +32,9 @@ const MAX_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A look may take this part of the time until the next: a tenth of one processor at most.
 const COST_FACTOR: u32 = 9;
+
+/// By how much more memory may grow than it has.
+const GROWTH_FACTOR: u64 = 2;
 
 /// The same of counting what is in common, where the budget seems to have come near since, after so many times
 /// in a row that it had not: the first is due at once.
@@ -45,10 +52,22 @@ pub(crate) struct Watch {
     sum_bytes: u64,
     /// The highest sum seen.
     peak_bytes: u64,
+    /// How far the budget seemed to be.
+    distance_bytes: u64,
+    beginners: Beginners,
+    growth: Growth,
     /// The last time that what several processes have in common was counted once.
     counted: Option<Counted>,
     /// How often it was in vain since the budget was not as near as it had seemed.
     counted_in_vain: usize,
+}
+
+/// How memory grows.
+#[derive(Debug)]
+struct Growth {
+    seen: Instant,
+    bytes: u64,
+    bytes_per_second: u64,
 }
 
 /// What processes have each for itself.
@@ -70,6 +89,16 @@ struct Counted {
     /// When it may be counted again: where it seems to have come near, and else.
     soon: Instant,
     due: Instant,
+}
+
+impl Growth {
+    /// Takes note of the bytes that there are now.
+    fn note(&mut self, bytes: u64, now: Instant) {
+        let nanoseconds = (now - self.seen).as_nanos().max(1);
+        let more_bytes = u128::from(bytes.saturating_sub(self.bytes));
+        let bytes_per_second = u64::try_from(more_bytes * 1_000_000_000 / nanoseconds);
+        *self = Growth { seen: now, bytes, bytes_per_second: bytes_per_second.unwrap_or(u64::MAX) };
+    }
 }
 
 impl Apart {
@@ -115,7 +144,16 @@ impl Watch {
     /// the last quarter is what a tree may grow by while it is being entered.
     pub(crate) fn new(budget_bytes: u64) -> Self {
         let threshold_bytes = near_bytes(budget_bytes);
-        Watch { threshold_bytes, sum_bytes: 0, peak_bytes: 0, counted: None, counted_in_vain: 0 }
+        Watch {
+            threshold_bytes,
+            sum_bytes: 0,
+            peak_bytes: 0,
+            distance_bytes: threshold_bytes,
+            beginners: Beginners::default(),
+            growth: Growth { seen: Instant::now(), bytes: 0, bytes_per_second: 0 },
+            counted: None,
+            counted_in_vain: 0,
+        }
     }
 
     /// Watches for three quarters of another budget.
@@ -133,11 +171,21 @@ impl Watch {
         self.peak_bytes
     }
 
+    /// How many programs may begin until the next look, where so many are left of those that might until this one.
+    pub(crate) fn admit(&mut self, left: u32) -> u32 {
+        self.beginners.admit(self.threshold_bytes, self.distance_bytes, left)
+    }
+
     /// Looks at the tree, which fills so many bytes more in a moment that nobody can stop.
     pub(crate) fn look(&mut self, tree: &mut Tree, coming_bytes: u64) -> Look {
         let began = processor_time();
         tree.refresh();
-        let anonymous_bytes = tree.anonymous_bytes();
+        let now = Instant::now();
+        let processes = tree.anonymous_bytes();
+        let (anonymous_bytes, new_bytes) =
+            self.beginners.look(processes, self.threshold_bytes, now);
+        self.growth.note(anonymous_bytes, now);
+        let coming_bytes = coming_bytes + new_bytes;
         let has_common =
             anonymous_bytes + coming_bytes >= self.threshold_bytes && tree.has_several();
         let cost = processor_time().saturating_sub(began);
@@ -153,7 +201,8 @@ impl Watch {
             return self.judge(sum_bytes, coming_bytes, cost);
         }
         if let Some(distance_bytes) = self.distance(apart, coming_bytes, Instant::now()) {
-            let pause = pause(distance_bytes, cost);
+            self.distance_bytes = distance_bytes;
+            let pause = self.pause(cost);
             return if distance_bytes == 0 { Look::Perhaps(pause) } else { Look::Far(pause) };
         }
         let sum_bytes = tree.proportional_bytes();
@@ -195,16 +244,16 @@ impl Watch {
     fn judge(&mut self, sum_bytes: u64, coming_bytes: u64, cost: Duration) -> Look {
         self.sum_bytes = sum_bytes;
         self.peak_bytes = self.peak_bytes.max(sum_bytes);
-        match self.threshold_bytes.checked_sub(sum_bytes + coming_bytes) {
-            None | Some(0) => Look::Near,
-            Some(distance_bytes) => Look::Far(pause(distance_bytes, cost)),
-        }
+        self.distance_bytes = self.threshold_bytes.saturating_sub(sum_bytes + coming_bytes);
+        if self.distance_bytes == 0 { Look::Near } else { Look::Far(self.pause(cost)) }
     }
-}
 
-/// The time after a look that took `cost` and had the budget so far away.
-fn pause(distance_bytes: u64, cost: Duration) -> Duration {
-    interval(distance_bytes).max(cost * COST_FACTOR)
+    /// The time after a look that took `cost`.
+    fn pause(&self, cost: Duration) -> Duration {
+        let bytes_per_second = self.growth.bytes_per_second.saturating_mul(GROWTH_FACTOR);
+        let as_before = growth_time(self.distance_bytes, bytes_per_second);
+        (cost * COST_FACTOR).min(as_before.max(cost)).max(interval(self.distance_bytes))
+    }
 }
 
 /// From how many bytes on a budget is near.
@@ -246,12 +295,16 @@ pub(crate) fn come_soon() {
     }
 }
 
-/// How long memory takes at least to grow by `distance_bytes`, within bounds.
-fn interval(distance_bytes: u64) -> Duration {
+/// How long memory takes to grow by `distance_bytes`.
+fn growth_time(distance_bytes: u64, bytes_per_second: u64) -> Duration {
     let nanoseconds =
-        u128::from(distance_bytes) * 1_000_000_000 / u128::from(GROWTH_BYTES_PER_SECOND);
-    let nanoseconds = u64::try_from(nanoseconds).unwrap_or(u64::MAX);
-    Duration::from_nanos(nanoseconds).clamp(MIN_INTERVAL, MAX_INTERVAL)
+        u128::from(distance_bytes) * 1_000_000_000 / u128::from(bytes_per_second.max(1));
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+}
+
+/// The same where it grows at its fastest, within bounds.
+fn interval(distance_bytes: u64) -> Duration {
+    growth_time(distance_bytes, GROWTH_BYTES_PER_SECOND).clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
 #[cfg(test)]
@@ -282,6 +335,24 @@ mod tests {
             assert!(looks < 100);
         }
         assert!(sum_bytes < budget_bytes, "{sum_bytes}");
+    }
+
+    #[test]
+    fn a_costly_look_is_not_waited_for_while_memory_grows() {
+        let (began, cost) = (Instant::now(), Duration::from_millis(2));
+        let mut watch = Watch::new(100 * MIB);
+        let mut look = |milliseconds, mib: u64| {
+            watch.growth.note(mib * MIB, began + Duration::from_millis(milliseconds));
+            match watch.judge(mib * MIB, 0, cost) {
+                Look::Far(pause) => pause.as_micros(),
+                other => panic!("{other:?}"),
+            }
+        };
+        look(100, 20);
+        assert_eq!(look(200, 20), 18_000, "nothing grows");
+        assert_eq!(look(210, 30), 18_000, "a MiB each millisecond");
+        assert_eq!(look(220, 50), 6_250, "25 MiB are as far as that, were it twice as fast");
+        assert_eq!(look(230, 70), 2_000, "not more than half of the time");
     }
 
     #[test]
