@@ -60,7 +60,9 @@ pub struct Index<M: SpaceSource> {
     source: M,
     /// `u16` numbers of leaves, one more than their place in `leaves`; 0 for none.
     directory: M::Space,
-    leaves: [Option<Leaf<M::Space>>; LEAVES_MAX],
+    /// What is known of each leaf, as far as there are any: in the index itself a thousand of them would be
+    /// written each time that it is moved.
+    leaves: M::Space,
     leaf_count: usize,
     metadata_bytes: usize,
 }
@@ -69,13 +71,8 @@ impl<M: SpaceSource> Index<M> {
     /// An empty index; `None` when the source has no room.
     pub fn new(source: M) -> Option<Self> {
         let directory = source.reserve(DIRECTORY_ENTRIES * size_of::<u16>())?;
-        Some(Index {
-            source,
-            directory,
-            leaves: [const { None }; LEAVES_MAX],
-            leaf_count: 0,
-            metadata_bytes: 2 * PAGE_BYTES,
-        })
+        let leaves = source.reserve(LEAVES_MAX * size_of::<Leaf<M::Space>>())?;
+        Some(Index { source, directory, leaves, leaf_count: 0, metadata_bytes: 2 * PAGE_BYTES })
     }
 
     /// RAM of the entries in use.
@@ -85,7 +82,31 @@ impl<M: SpaceSource> Index<M> {
 
     /// RAM of what is known of the leaves themselves.
     pub(crate) fn leaves_bytes(&self) -> usize {
-        self.leaf_count * size_of::<Option<Leaf<M::Space>>>()
+        (self.leaf_count * size_of::<Leaf<M::Space>>()).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// Where what is known of leaves begins.
+    #[inline]
+    fn leaves_start(&self) -> *mut Leaf<M::Space> {
+        self.leaves.base().cast()
+    }
+
+    /// The leaf of this number, which is not 0.
+    #[inline]
+    fn leaf(&self, number: usize) -> Option<&Leaf<M::Space>> {
+        let at = number.checked_sub(1)?;
+        debug_assert!(at < self.leaf_count);
+        // SAFETY: numbers are given by `add_leaf` alone, which has written as many before, and this index owns them.
+        Some(unsafe { &*self.leaves_start().add(at) })
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    fn leaf_mut(&mut self, number: usize) -> Option<&mut Leaf<M::Space>> {
+        let at = number.checked_sub(1)?;
+        debug_assert!(at < self.leaf_count);
+        // SAFETY: as for `leaf`; it is borrowed as long as the index.
+        Some(unsafe { &mut *self.leaves_start().add(at) })
     }
 
     fn leaf_number(&self, page: PageNumber) -> usize {
@@ -98,10 +119,7 @@ impl<M: SpaceSource> Index<M> {
     /// The entry of `page`.
     #[inline]
     pub fn get(&self, page: PageNumber) -> Entry {
-        let number = self.leaf_number(page);
-        let Some(leaf) = number.checked_sub(1).and_then(|at| self.leaves[at].as_ref()) else {
-            return Entry::ABSENT;
-        };
+        let Some(leaf) = self.leaf(self.leaf_number(page)) else { return Entry::ABSENT };
         // SAFETY: within the leaf, which is zero where it was not written.
         unsafe { leaf.space.base().cast::<Entry>().add(page as usize % LEAF_ENTRIES).read() }
     }
@@ -126,7 +144,7 @@ impl<M: SpaceSource> Index<M> {
     /// The entry of `page`, to be replaced by another one; `None` where nothing is known of it.
     #[inline]
     pub(crate) fn known_mut(&mut self, page: PageNumber) -> Option<&mut Entry> {
-        let leaf = self.leaves[self.leaf_number(page).checked_sub(1)?].as_mut()?;
+        let leaf = self.leaf_mut(self.leaf_number(page))?;
         // SAFETY: within the leaf, which is zero where it was not written, and this index's alone.
         let entry =
             unsafe { &mut *leaf.space.base().cast::<Entry>().add(page as usize % LEAF_ENTRIES) };
@@ -147,18 +165,19 @@ impl<M: SpaceSource> Index<M> {
                 None => return false,
             };
         }
-        let leaf = self.leaves[number - 1].as_mut().expect("a numbered leaf exists");
+        let leaf = self.leaf_mut(number).expect("a numbered leaf exists");
         let at = page as usize % LEAF_ENTRIES;
         let (group, bit) = (at / GROUP_ENTRIES / 64, 1u64 << (at / GROUP_ENTRIES % 64));
-        if leaf.in_use[group] & bit == 0 {
-            if entry.is_absent() {
-                return true;
-            }
-            leaf.in_use[group] |= bit;
-            self.metadata_bytes += PAGE_BYTES;
+        let is_new = leaf.in_use[group] & bit == 0;
+        if is_new && entry.is_absent() {
+            return true;
         }
+        leaf.in_use[group] |= bit;
         // SAFETY: within the leaf.
         unsafe { leaf.space.base().cast::<Entry>().add(at).write(entry) };
+        if is_new {
+            self.metadata_bytes += PAGE_BYTES;
+        }
         true
     }
 
@@ -168,7 +187,9 @@ impl<M: SpaceSource> Index<M> {
             return None;
         }
         let space = self.source.reserve(LEAF_ENTRIES * size_of::<Entry>())?;
-        self.leaves[self.leaf_count] = Some(Leaf { space, in_use: [0; GROUPS / 64] });
+        let leaf = Leaf { space, in_use: [0; GROUPS / 64] };
+        // SAFETY: there is room for `LEAVES_MAX`, aligned as a page is, and none here so far.
+        unsafe { self.leaves_start().add(self.leaf_count).write(leaf) };
         self.leaf_count += 1;
         let slot = (page >> LEAF_BITS) as usize;
         // SAFETY: within the directory, by `leaf_number`'s bound on pages.
@@ -198,9 +219,7 @@ impl<M: SpaceSource> Index<M> {
     ) -> Option<(PageNumber, Entry)> {
         let mut page = from;
         while page < end {
-            let Some(leaf) =
-                self.leaf_number(page).checked_sub(1).and_then(|at| self.leaves[at].as_ref())
-            else {
+            let Some(leaf) = self.leaf(self.leaf_number(page)) else {
                 page = ((page >> LEAF_BITS) + 1) << LEAF_BITS;
                 continue;
             };
@@ -235,11 +254,10 @@ impl<M: SpaceSource> Index<M> {
     fn release(&mut self, from: PageNumber, end: PageNumber) {
         let mut page = from.next_multiple_of(GROUP_ENTRIES as u64);
         while page + GROUP_ENTRIES as u64 <= end {
-            let Some(at) = self.leaf_number(page).checked_sub(1) else {
+            let Some(leaf) = self.leaf_mut(self.leaf_number(page)) else {
                 page = ((page >> LEAF_BITS) + 1) << LEAF_BITS;
                 continue;
             };
-            let leaf = self.leaves[at].as_mut().expect("a numbered leaf exists");
             let group = page as usize % LEAF_ENTRIES / GROUP_ENTRIES;
             let bit = 1u64 << (group % 64);
             if leaf.in_use[group / 64] & bit != 0 {
@@ -249,6 +267,14 @@ impl<M: SpaceSource> Index<M> {
             }
             page += GROUP_ENTRIES as u64;
         }
+    }
+}
+
+impl<M: SpaceSource> Drop for Index<M> {
+    fn drop(&mut self) {
+        let leaves = core::ptr::slice_from_raw_parts_mut(self.leaves_start(), self.leaf_count);
+        // SAFETY: so many were written, and nobody finds them any more.
+        unsafe { leaves.drop_in_place() };
     }
 }
 
