@@ -8,16 +8,31 @@
 //! name as three octal digits.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// What a file says, with U+FFFD in place of what is no text.
+/// What most of them say at the most. The kernel says of none how long it is, and to find out by little parts takes
+/// several times as long as to read one.
+const USUAL_BYTES: usize = 4096;
+
+/// What a file says.
+///
+/// # Errors
+/// What the system refused.
+pub(crate) fn read_bytes(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same as text, with U+FFFD in place of what is no text.
 ///
 /// # Errors
 /// What the system refused.
 pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
-    let text = String::from_utf8(std::fs::read(path)?);
+    let text = String::from_utf8(read_bytes(path)?);
     Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 

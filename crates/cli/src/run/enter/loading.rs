@@ -69,7 +69,7 @@ impl Credentials {
 
 /// The variables with which the program of a process was begun (proc(5)).
 pub(super) fn variables_of(pid: pid_t) -> Vec<u8> {
-    std::fs::read(proc_file(pid, "environ")).unwrap_or_default()
+    proc_text::read_bytes(proc_file(pid, "environ")).unwrap_or_default()
 }
 
 /// The values of a variable, which may be there more than once.

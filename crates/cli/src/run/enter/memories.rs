@@ -13,6 +13,7 @@ use std::fs;
 
 use libc::{c_int, pid_t};
 
+use crate::proc_text;
 use crate::run::living::living_thread;
 
 /// Compare the memory of two processes.
@@ -49,7 +50,7 @@ pub(super) fn have_one_filter(first: pid_t, second: pid_t) -> Option<bool> {
 }
 
 fn filter_of(pid: pid_t) -> Option<u32> {
-    let text = fs::read_to_string(path_of(pid)).ok()?;
+    let text = proc_text::read(path_of(pid)).ok()?;
     u32::from_str_radix(text.trim(), 16).ok()
 }
 

@@ -483,7 +483,7 @@ fn files_of(pid: pid_t) -> [Option<PathBuf>; 2] {
 
 /// What the kernel says of a thread; nothing where it is gone.
 fn status_of(tid: pid_t) -> Vec<u8> {
-    std::fs::read(format!("/proc/{tid}/status")).unwrap_or_default()
+    proc_text::read_bytes(format!("/proc/{tid}/status")).unwrap_or_default()
 }
 
 /// The mappings of a process. One that was killed has none before it is gone.
@@ -622,7 +622,7 @@ fn linkage_of(pid: pid_t, auxiliary: &[u8]) -> Linkage {
 /// What the kernel told the program of a process when it began ([`WithoutAgent::auxiliary`]); nothing where it is
 /// gone.
 pub(crate) fn auxiliary_of(pid: pid_t) -> Vec<u8> {
-    std::fs::read(proc_file(pid, "auxv")).unwrap_or_default()
+    proc_text::read_bytes(proc_file(pid, "auxv")).unwrap_or_default()
 }
 
 /// A value of what the kernel told a program.

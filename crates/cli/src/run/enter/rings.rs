@@ -13,11 +13,12 @@
 //! Bad case: a ring that was not used for memory so far, and is afterwards: the process leaves management
 //! then, all of its memory at once.
 
-use std::fs::{DirEntry, File, read_dir, read_link, read_to_string};
+use std::fs::{DirEntry, File, read_dir, read_link};
 use std::os::unix::fs::FileExt;
 
 use libc::pid_t;
 
+use crate::proc_text;
 use crate::run::living::proc_file;
 
 /// What a ring's descriptors and mappings are called.
@@ -39,7 +40,7 @@ pub(super) fn uses_memory(pid: pid_t, maps: &str) -> bool {
         return false;
     }
     let is_worker = |thread: DirEntry| {
-        read_to_string(thread.path().join("comm")).is_ok_and(|name| name.starts_with("iou-"))
+        proc_text::read(thread.path().join("comm")).is_ok_and(|name| name.starts_with("iou-"))
     };
     let mut entries = mapped().filter_map(entries_at).peekable();
     entries.peek().is_none()

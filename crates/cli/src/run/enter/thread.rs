@@ -18,6 +18,7 @@ use zpager_wire::{ENDED, Entry, sequences_guess};
 use super::At;
 use super::ptrace::{self, Report, RseqConfiguration};
 use super::restart::{CONTINUED_BY_KERNEL, registers_interrupted, registers_to_go_on};
+use crate::proc_text;
 use crate::run::living::is_ending;
 
 /// How long one entry may take: the agent walks the page tables of the whole process.
@@ -377,7 +378,7 @@ struct Sent {
 
 impl Sent {
     fn to(pid: pid_t, tid: pid_t) -> Self {
-        let status = std::fs::read(format!("/proc/{pid}/task/{tid}/status"));
+        let status = proc_text::read_bytes(format!("/proc/{pid}/task/{tid}/status"));
         let status = status.unwrap_or_default();
         let set = |name: &[u8]| u64::from_str_radix(field(&status, name).trim(), 16).unwrap_or(0);
         Sent { own: set(b"SigPnd:"), common: set(b"ShdPnd:"), handled: set(b"SigCgt:") }

@@ -8,7 +8,6 @@
 //! anywhere since the last one. Bad for trees of thousands of processes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::read_to_string;
 
 use libc::pid_t;
 use zpager_sys::process::value_bytes;
@@ -166,7 +165,7 @@ impl Tree {
 
 /// The process id that was given last in this namespace: the last field of `/proc/loadavg`.
 fn newest_process() -> Option<String> {
-    let text = read_to_string("/proc/loadavg").ok()?;
+    let text = proc_text::read("/proc/loadavg").ok()?;
     text.split_whitespace().nth(4).map(str::to_owned)
 }
 
@@ -195,7 +194,7 @@ pub(crate) fn children_of(pid: pid_t) -> Option<Vec<pid_t>> {
     let mut children = Vec::new();
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Some(children) };
     for thread in threads.flatten() {
-        match read_to_string(thread.path().join("children")) {
+        match proc_text::read(thread.path().join("children")) {
             Ok(list) => children.extend(list.split_whitespace().flat_map(str::parse::<pid_t>)),
             // The thread has ended, or there is no such file at all.
             Err(_) if thread.path().exists() => return None,
