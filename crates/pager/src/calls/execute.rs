@@ -29,7 +29,7 @@ use zpager_sys::{limits, process};
 use zpager_wire::{CONTROL_VARIABLE, EventKind};
 
 use super::Outcome;
-use crate::hold::Window;
+use crate::hold::{Sure, Window};
 use crate::identity;
 use crate::process::Process;
 use crate::start::{PATH_BYTES, control_path, descriptor_path};
@@ -74,11 +74,12 @@ impl Process {
         let is_at = context.registers.rax as u32 == nr::__NR_execveat;
         let (path, list, variables) =
             if is_at { (second, third, fourth) } else { (first, second, third) };
-        self.hold_string(thread, None, path);
-        self.hold_strings(thread, list);
-        self.hold_strings(thread, variables);
+        let sure = Sure::of(thread, context);
+        self.hold_string(thread, Some(sure), path);
+        self.hold_strings(thread, sure, list);
+        self.hold_strings(thread, sure, variables);
         self.hold_robust(thread);
-        let completed = self.complete(thread, variables);
+        let completed = self.complete(thread, sure, variables);
         if !thread.keeps_limits {
             limits::give_back();
         }
@@ -143,11 +144,11 @@ impl Process {
 
     /// The list of variables with those that are missing, or without what is of no use; `None` where it is
     /// right as it is.
-    fn complete(&mut self, thread: &mut Thread, variables: usize) -> Option<usize> {
+    fn complete(&mut self, thread: &mut Thread, sure: Sure, variables: usize) -> Option<usize> {
         let mut agent = [0; PATH_BYTES];
         let settings = &self.control.settings;
         let bytes = descriptor_path(settings.supervisor_pid, settings.agent_fd, &mut agent);
-        let seen = self.look_at(thread, variables, &agent[..bytes])?;
+        let seen = self.look_at(thread, sure, variables, &agent[..bytes])?;
         if seen.has_other_control {
             return None;
         }
@@ -189,9 +190,15 @@ impl Process {
     }
 
     /// Goes through the variables and copies the list; `None` where it cannot be read.
-    fn look_at(&mut self, thread: &mut Thread, variables: usize, agent: &[u8]) -> Option<Seen> {
+    fn look_at(
+        &mut self,
+        thread: &mut Thread,
+        sure: Sure,
+        variables: usize,
+        agent: &[u8],
+    ) -> Option<Seen> {
         let mut seen = Seen::default();
-        let (mut words, mut texts) = (Window::new(None), Window::new(None));
+        let (mut words, mut texts) = (Window::new(Some(sure)), Window::new(Some(sure)));
         let name = CONTROL_VARIABLE.as_bytes();
         while variables != 0 && seen.variables <= VARIABLES_MAX {
             let place = variables + seen.variables * size_of::<usize>();

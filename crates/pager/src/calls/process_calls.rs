@@ -179,8 +179,8 @@ impl Process {
     }
 
     /// Holds a list of strings, up to a word of zero, and the strings.
-    pub(super) fn hold_strings(&mut self, thread: &mut Thread, list: usize) {
-        let (mut words, mut text) = (Window::new(None), Window::new(None));
+    pub(super) fn hold_strings(&mut self, thread: &mut Thread, sure: Sure, list: usize) {
+        let (mut words, mut text) = (Window::new(Some(sure)), Window::new(Some(sure)));
         for at in 0..STRINGS_MAX {
             let place = list + at * size_of::<usize>();
             if list == 0 {
