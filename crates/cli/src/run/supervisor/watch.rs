@@ -33,12 +33,12 @@ const MAX_INTERVAL: Duration = Duration::from_millis(50);
 /// A look may take this part of the time until the next: a tenth of one processor at most.
 const COST_FACTOR: u32 = 9;
 
-/// By how much more memory may grow than it has.
-const GROWTH_FACTOR: u64 = 2;
-
 /// The same of counting what is in common, where the budget seems to have come near since, after so many times
 /// in a row that it had not: the first is due at once.
 const SOON_FACTORS: [u32; 4] = [0, 1, 2, 4];
+
+/// How many times as fast as since the last look memory may grow until the next one.
+const GROWTH_FACTOR: u64 = 2;
 
 /// How much of the processor it wants at a time, and how much rather than others.
 const TURN: Duration = Duration::from_micros(100);
