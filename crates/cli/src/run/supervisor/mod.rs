@@ -228,7 +228,11 @@ impl<'a> Supervisor<'a> {
                     beginners.admit(self.watch.admit(beginners.left()));
                     return pause;
                 }
-                Look::Perhaps(pause) => return pause,
+                Look::Perhaps(pause) => {
+                    // To find out may take long where much is in common, as of many that are forked one by one.
+                    control.beginners.admit(1);
+                    return pause;
+                }
                 Look::Near => {
                     control.pressure.store(1, Relaxed);
                     // They manage themselves.
