@@ -517,36 +517,33 @@ fn robust_in_clean_pages() {
     check(victims::job("robust"), setup.set("default.split=84%"));
 }
 
+/// Who goes through eight MiB 60 times in so many MiB gets what the others of the victim `idle` have.
+fn idle_pages_make_way(job: &Job, mib: u64) {
+    for start in [Start::FirstInstruction, Start::Pressure] {
+        let setup = Setup::of_mib(mib).store(Store::Disk).start(start);
+        let stats = compare(job, &setup).stats;
+        assert!(stats.swapped_in_pages < 60 * 2048 / 2, "{setup}: {stats:?}");
+    }
+}
+
 /// One that goes through eight MiB again and again gets them from one that waits: before, it had the three
 /// that were left, and each page was missed in each of its 60 rounds.
 #[test]
 fn who_waits_gives_to_who_works() {
-    for start in [Start::FirstInstruction, Start::Pressure] {
-        let setup = Setup::of_mib(29).store(Store::Disk).start(start);
-        let stats = compare(&victims::job("idle"), &setup).stats;
-        assert!(stats.swapped_in_pages < 60 * 2048 / 2, "{setup}: {stats:?}");
-    }
+    idle_pages_make_way(&victims::job("idle"), 29);
 }
 
 /// The same where both have the 26 MiB since a fork.
 #[test]
 fn what_both_have_and_nobody_wants_makes_way() {
-    for start in [Start::FirstInstruction, Start::Pressure] {
-        let setup = Setup::of_mib(29).store(Store::Disk).start(start);
-        let stats = compare(&victims::job("idle").arguments(["fork"]), &setup).stats;
-        assert!(stats.swapped_in_pages < 60 * 2048 / 2, "{setup}: {stats:?}");
-    }
+    idle_pages_make_way(&victims::job("idle").arguments(["fork"]), 29);
 }
 
 /// The same where fourteen have it: one copy in the store serves all of them, where none would be given if each
 /// wrote its own.
 #[test]
 fn what_many_have_and_nobody_wants_makes_way() {
-    for start in [Start::FirstInstruction, Start::Pressure] {
-        let setup = Setup::of_mib(30).store(Store::Disk).start(start);
-        let stats = compare(&victims::job("idle").arguments(["many"]), &setup).stats;
-        assert!(stats.swapped_in_pages < 60 * 2048 / 2, "{setup}: {stats:?}");
-    }
+    idle_pages_make_way(&victims::job("idle").arguments(["many"]), 30);
 }
 
 /// What processes have in common that were forked before the budget came near is counted once: each for
