@@ -91,7 +91,7 @@ impl<M: SpaceSource> Index<M> {
         self.leaves.base().cast()
     }
 
-    /// The leaf of this number, which is not 0.
+    /// The leaf of this number; `None` for 0.
     #[inline]
     fn leaf(&self, number: usize) -> Option<&Leaf<M::Space>> {
         let at = number.checked_sub(1)?;

@@ -38,7 +38,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
 
 /// The devices and files that the kernel swaps to.
 pub(crate) fn swap_areas() -> Vec<PathBuf> {
-    areas(&std::fs::read("/proc/swaps").unwrap_or_default())
+    areas(&read_bytes("/proc/swaps").unwrap_or_default())
 }
 
 fn areas(swaps: &[u8]) -> Vec<PathBuf> {

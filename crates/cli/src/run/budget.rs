@@ -14,6 +14,7 @@ use zpager_sys::process::value_bytes;
 use super::cgroup::{Groups, Room};
 use super::config::{Memory, check_budget};
 use crate::failure::{Failure, OrFail};
+use crate::proc_text;
 
 /// The smallest reserve.
 const MIN_RESERVE_BYTES: u64 = 64 << 20;
@@ -66,7 +67,7 @@ pub(crate) fn choose(memory: Memory) -> Result<Budget, Failure> {
             Ok(Budget { bytes, most_bytes: bytes, reserve_bytes: 0, source })
         }
         Memory::Auto => {
-            let text = std::fs::read_to_string("/proc/meminfo").or_fail("reading /proc/meminfo")?;
+            let text = proc_text::read("/proc/meminfo").or_fail("reading /proc/meminfo")?;
             let total_bytes = value_bytes(&text, "MemTotal:").unwrap_or(0);
             let Some(available_bytes) = machine_available_bytes(&text) else {
                 return Err(Failure::own("/proc/meminfo has no MemAvailable: give --memory SIZE"));
@@ -104,7 +105,7 @@ pub(crate) fn reserve_of(room_bytes: u64) -> u64 {
 /// What may be had at this moment besides what is held, at the most: the tightest of all there is.
 /// `None` where the machine does not say.
 pub(crate) fn room_bytes(groups: &Groups) -> Option<u64> {
-    let machine_bytes = machine_available_bytes(&std::fs::read_to_string("/proc/meminfo").ok()?)?;
+    let machine_bytes = machine_available_bytes(&proc_text::read("/proc/meminfo").ok()?)?;
     let groups = groups.rooms().into_iter().map(|room| room.most_bytes);
     Some(groups.fold(machine_bytes, u64::min))
 }

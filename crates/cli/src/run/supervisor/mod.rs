@@ -78,7 +78,7 @@ pub(crate) fn run(
     let beside = || recording.as_mut().map(|recording| recording.step());
     let exit = calls::during(&session.control, || supervisor.stay_with(signals, beside));
     supervisor.told.tell(&session.control.events, supervisor.notices);
-    // What outlives the program is not waited for.
+    // What outlives the program waits for nobody.
     session.control.beginners.admit(u32::MAX);
     Ok(Ended {
         exit,
