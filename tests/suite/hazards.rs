@@ -571,6 +571,18 @@ fn a_burst_of_processes() {
     }
 }
 
+/// One that forks again and again until it stands still, to be taken over: what its children have in common with it
+/// is not counted once more.
+#[test]
+fn forked_while_it_is_taken_over() {
+    const MIB: u64 = 1 << 20;
+    let job = victims::job("burst").arguments(["common"]);
+    let managed = job.managed(&Setup::of_mib(100).start(Start::Pressure));
+    managed.expect_like(&job.free());
+    let stats = &managed.stats;
+    assert!(stats.managed_bytes > 0 && stats.peak_bytes <= 110 * MIB, "{stats:?}");
+}
+
 /// Processes that fill memory at once stand still until the last of them is taken over: those that go on
 /// before would use up the rest of the budget meanwhile.
 #[test]

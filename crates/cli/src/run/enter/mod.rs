@@ -25,6 +25,7 @@ mod rings;
 mod tests;
 mod thread;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -64,6 +65,9 @@ const AT_BASE: u64 = 7;
 
 /// `AT_SECURE`: whether the program has more privileges than who started it.
 const AT_SECURE: u64 = 23;
+
+/// Processes, what they forked until they stood still, what that forked until then, and so on.
+const GENERATIONS_MAX: usize = 8;
 
 /// What became of an attempt to enter a process.
 #[derive(Debug, PartialEq, Eq)]
@@ -168,7 +172,7 @@ impl Entrance {
     ) -> Vec<(pid_t, Outcome)> {
         let mut outcomes = Vec::new();
         let stopping = self.begin_stopping(pids, control, &mut outcomes);
-        let mut holds = self.stop(stopping, tree, &mut outcomes);
+        let mut holds = self.stop(stopping, tree, control, &mut outcomes);
         let is_turn = holds.len() > 1;
         if is_turn {
             self.turns = self.turns.wrapping_add(1).max(1);
@@ -220,27 +224,39 @@ impl Entrance {
         stopping
     }
 
-    /// Waits until they stand still; gives those that can be entered.
+    /// Waits until they stand still, and those that they have forked until then; gives those that can be entered.
     fn stop(
         &mut self,
-        stopping: Vec<(Stopping, pid_t, Program)>,
+        mut stopping: Vec<(Stopping, pid_t, Program)>,
         tree: &mut Tree,
+        control: &Control,
         outcomes: &mut Vec<(pid_t, Outcome)>,
     ) -> Vec<(Hold, pid_t, Program)> {
         let used = |pid| maps_of(pid).ok().and_then(|maps| used_by_kernel(pid, &maps));
         let mut holds = Vec::new();
-        for (stopping, pid, program) in stopping {
-            match stopping.finish(&mut self.stragglers).map_err(outcome_of) {
-                Ok(hold) => holds.push((hold, pid, program)),
-                // The kernel may not let its own threads in a process be stopped.
-                Err(Outcome::Impossible(error)) => {
-                    outcomes.push((pid, used(pid).unwrap_or(Outcome::Impossible(error))));
+        for generation in 1..=GENERATIONS_MAX {
+            for (stopping, pid, program) in stopping.drain(..) {
+                match stopping.finish(&mut self.stragglers).map_err(outcome_of) {
+                    Ok(hold) => holds.push((hold, pid, program)),
+                    // The kernel may not let its own threads in a process be stopped.
+                    Err(Outcome::Impossible(error)) => {
+                        outcomes.push((pid, used(pid).unwrap_or(Outcome::Impossible(error))));
+                    }
+                    Err(outcome) => outcomes.push((pid, outcome)),
                 }
-                Err(outcome) => outcomes.push((pid, outcome)),
+            }
+            // Until it stood still it can have made another one, that has its memory or is its copy.
+            tree.refresh();
+            if generation < GENERATIONS_MAX {
+                let held = holds.iter().map(|(_, pid, _)| *pid).collect();
+                let tried = outcomes.iter().map(|(pid, _)| *pid).collect();
+                let forked = self.forked_by(&held, &tried, tree);
+                stopping = self.begin_stopping(&forked, control, outcomes);
+            }
+            if stopping.is_empty() {
+                break;
             }
         }
-        // Until it stood still it can have made another one that has its memory.
-        tree.refresh();
         let sharing = tree.sharing(holds.iter().map(|(_, pid, _)| *pid));
         let hinders = |pid: pid_t| match sharing.contains(&pid) {
             true => Some(Outcome::Later),
@@ -255,6 +271,22 @@ impl Entrance {
             }
         });
         enterable.collect()
+    }
+
+    /// Those that held processes have forked, but for those that were `tried`: what they have in common with their
+    /// parents would be counted again if they were entered later.
+    fn forked_by(
+        &self,
+        held: &BTreeSet<pid_t>,
+        tried: &BTreeSet<pid_t>,
+        tree: &Tree,
+    ) -> Vec<(pid_t, Presence)> {
+        let is_new = |pid: &pid_t| !held.contains(pid) && !tried.contains(pid);
+        let made = tree.processes().filter(|(pid, parent)| is_new(pid) && held.contains(parent));
+        let forked = made.filter(|(pid, parent)| auxiliary_of(*pid) == auxiliary_of(*parent));
+        let seen = forked.map(|(pid, _)| (pid, self.presence_in(pid)));
+        // To put the agent into a program takes a look at its file, which somebody who is held may serve.
+        seen.filter(|(_, presence)| *presence != Presence::Absent).collect()
     }
 
     /// Looks at a process that has no agent and is to be entered, and whether it can be.

@@ -143,6 +143,10 @@ impl Entries {
         let due = self.due(tree, control);
         let mut progress = false;
         for (pid, outcome) in self.entrance.enter(&due, tree, control) {
+            if !self.is_awaited(pid) {
+                // One of the others has forked it meanwhile.
+                self.add(pid, true);
+            }
             progress |= self.settle(pid, outcome, control);
         }
         if self.candidates.is_empty() && !self.entrance.has_stragglers() {
@@ -269,7 +273,8 @@ impl Entries {
 
     /// Whether a loader may still be about to bring the agent to a candidate, or to call it, or has done so by now.
     fn may_be_on_its_way(&self, pid: pid_t) -> bool {
-        let waited = self.candidates[&pid].since.elapsed();
+        let Some(candidate) = self.candidates.get(&pid) else { return false };
+        let waited = candidate.since.elapsed();
         let goes_on = || self.entrance.presence_in(pid) != Presence::Absent || is_kept_waiting(pid);
         waited < PATIENCE || waited < MAX_PATIENCE && goes_on()
     }
