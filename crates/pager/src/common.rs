@@ -98,6 +98,7 @@ impl Process {
                 if self.given_frames.len == GIVEN_MAX {
                     self.tell_given();
                 }
+                self.tables.frames.begin_giving(frame);
                 self.given_frames.raw[self.given_frames.len] = frame.raw();
                 self.given_frames.len += 1;
             }

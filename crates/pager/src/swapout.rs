@@ -68,6 +68,8 @@ struct View<'a> {
     threads: &'a Threads,
     frames: &'a Frames<'static>,
     pages: Whose,
+    /// Those, too, that a relative is about to give.
+    takes_begun: bool,
     count: u64,
 }
 
@@ -76,7 +78,8 @@ struct View<'a> {
 pub(crate) enum Whose {
     /// The process's own: RAM is gained at once.
     Own,
-    /// Those that are in frames with at most so many holders: RAM is gained when the last gives them.
+    /// Those that are in frames with at most so many holders: RAM is gained when the last gives them. If there are
+    /// any, those that no relative is about to give, as what it puts in the store is not to be found yet.
     Shared(u32),
     /// Those of them that a relative has given already.
     Given,
@@ -105,7 +108,10 @@ impl View<'_> {
     fn wants(&self, frame: u32) -> bool {
         match (self.pages, Frame::from_raw(frame)) {
             (Whose::Own, None) => true,
-            (Whose::Shared(most), Some(frame)) => self.frames.holders(frame) <= most,
+            (Whose::Shared(most), Some(frame)) => {
+                let is_left = self.takes_begun || !self.frames.is_begun(frame);
+                is_left && self.frames.holders(frame) <= most
+            }
             (Whose::Given, Some(frame)) => self.frames.is_given(frame),
             _ => false,
         }
@@ -226,6 +232,10 @@ impl Process {
     fn give_shared(&mut self, most_holders: u32) -> bool {
         let gave = self.shared_pages > PAGES_MIN && self.swap_out(Whose::Shared(most_holders)) > 0
             || !self.has_own_pool() && self.engine.cache.has_store() && self.spill();
+        if most_holders == u32::MAX {
+            // It is in the store, where relatives find only what is there.
+            self.flush_store();
+        }
         self.tell_given();
         self.publish();
         gave
@@ -351,17 +361,24 @@ impl Process {
         pages: Whose,
         victims: &mut [u64; LIFT_PAGES],
     ) -> usize {
-        let view = View {
+        let mut view = View {
             regions: &self.regions,
             threads: &self.threads,
             frames: &self.tables.frames,
             pages,
+            takes_begun: false,
             count: match pages {
                 Whose::Own => self.resident_pages,
                 Whose::Shared(_) | Whose::Given => self.shared_pages,
             },
         };
-        let chosen = self.engine.choose(&view, &mut victims[..self.lift_pages]);
+        let victims = &mut victims[..self.lift_pages];
+        let mut chosen = self.engine.choose(&view, victims);
+        if chosen == 0 && matches!(pages, Whose::Shared(_)) {
+            // Who was about to give the others may have been killed.
+            view.takes_begun = true;
+            chosen = self.engine.choose(&view, victims);
+        }
         match pages {
             Whose::Own => self.common.own_leave(chosen as u64),
             Whose::Shared(_) => self.note_given(&victims[..chosen]),

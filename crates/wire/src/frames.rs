@@ -39,6 +39,8 @@ use crate::{Control, MAX_PROCESSES, ProcessSlot, Usage};
 const HOLDERS: u32 = (1 << 16) - 1;
 /// A holder gave the page to make room.
 const GIVEN: u32 = 1 << 24;
+/// A holder is about to.
+const BEGUN: u32 = 1 << 25;
 const GENERATION_AT: u32 = 16;
 const GENERATION_MASK: u32 = 0xff;
 const NUMBER_BITS: u32 = 24;
@@ -302,6 +304,16 @@ impl<'a> Frames<'a> {
         }
     }
 
+    /// A holder begins to give the page: what the others may find of it is not there yet.
+    pub fn begin_giving(&self, frame: Frame) {
+        let _ = self.update(frame, |word| Some(word | BEGUN));
+    }
+
+    /// Whether a holder has begun, and has not given it so far; one that was killed meanwhile never does.
+    pub fn is_begun(&self, frame: Frame) -> bool {
+        self.word(frame) & (BEGUN | GIVEN) == BEGUN
+    }
+
     /// How often one did, modulo 2^32. While that stays there is nothing more to give after them.
     pub fn times_given(&self) -> u32 {
         self.hints.given.load(Acquire)
@@ -396,6 +408,7 @@ mod tests {
         Hold(usize),
         Leave(usize),
         Claim(usize),
+        BeginGiving(usize),
         Give(usize),
     }
 
@@ -405,6 +418,7 @@ mod tests {
             3 => any::<usize>().prop_map(Step::Hold),
             8 => any::<usize>().prop_map(Step::Leave),
             3 => any::<usize>().prop_map(Step::Claim),
+            2 => any::<usize>().prop_map(Step::BeginGiving),
             2 => any::<usize>().prop_map(Step::Give),
         ];
         prop::collection::vec(step, 1..300)
@@ -418,6 +432,7 @@ mod tests {
             let mut model: BTreeMap<u32, u32> = BTreeMap::new();
             let mut void: Vec<Frame> = Vec::new();
             let mut given: Vec<u32> = Vec::new();
+            let mut begun: Vec<u32> = Vec::new();
             let pick = |model: &BTreeMap<u32, u32>, at: usize| {
                 let raw = *model.keys().nth(at.checked_rem(model.len())?)?;
                 Frame::from_raw(raw)
@@ -446,6 +461,10 @@ mod tests {
                         }
                         prop_assert_eq!(frames.leave(frame), expected);
                     },
+                    Step::BeginGiving(at) => if let Some(frame) = pick(&model, at) {
+                        frames.begin_giving(frame);
+                        begun.push(frame.raw());
+                    },
                     Step::Give(at) => if let Some(frame) = pick(&model, at) {
                         let times_given = frames.times_given();
                         frames.give(frame);
@@ -473,8 +492,10 @@ mod tests {
                     prop_assert!(!frames.is_given(*frame));
                 }
                 for raw in model.keys() {
-                    let is_given = Frame::from_raw(*raw).is_some_and(|it| frames.is_given(it));
+                    let [is_given, is_begun] = [Frames::is_given, Frames::is_begun]
+                        .map(|is| Frame::from_raw(*raw).is_some_and(|frame| is(&frames, frame)));
                     prop_assert_eq!(is_given, given.contains(raw));
+                    prop_assert_eq!(is_begun, begun.contains(raw) && !given.contains(raw));
                 }
                 let held: u32 = words.iter().map(|word| word.load(Relaxed) & HOLDERS).sum();
                 prop_assert_eq!(held, model.values().sum::<u32>());
