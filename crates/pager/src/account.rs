@@ -28,9 +28,9 @@ pub(crate) struct Published {
 /// What a forked child needs for a start, besides its tables.
 pub(crate) const CHILD_BYTES: i64 = 512 * 1024;
 
-/// Tables of a process that are in RAM as a rule: stubs, sites, the entry's stack, the sample; and
+/// Tables of a process that are in RAM as a rule: the image's data, stubs, sites, the sample; and
 /// those of them that a forked child comes to have for itself.
-const FIXED_BYTES: usize = 24 * PAGE_BYTES + SLOTS * size_of::<Sample>();
+const FIXED_BYTES: usize = 16 * PAGE_BYTES + SLOTS * size_of::<Sample>();
 /// So many processes keep their buffers, whatever their length; more of them so long ones.
 const PROCESSES_FEW: u32 = 3;
 const BUFFER_PAGES_MAX: usize = 4;

@@ -112,11 +112,11 @@ pub(crate) unsafe extern "C" fn execution() {
 
 const ENTRY_STACK_BYTES: usize = 1 << 20;
 
-#[repr(align(16))]
+#[repr(align(4096))]
 struct EntryStack(#[allow(dead_code)] [u8; ENTRY_STACK_BYTES]);
 
 /// The stack on which the supervisor has this image run, one thread at a time, and on which a process begins to
-/// be managed: the program's own may be a small one.
+/// be managed: the program's own may be a small one. Who leaves it gives it back.
 static mut ENTRY_STACK: EntryStack = EntryStack([0; ENTRY_STACK_BYTES]);
 
 /// Calls `work` with `argument` on that stack.
@@ -133,6 +133,12 @@ pub(crate) unsafe extern "C" fn call_on_entry_stack(argument: usize, work: exter
         "call rsi",
         "mov rsp, rbp",
         "pop rbp",
+        // madvise(ENTRY_STACK, ENTRY_STACK_BYTES, MADV_DONTNEED)
+        "mov eax, 28",
+        "lea rdi, [rip + {stack}]",
+        "mov esi, {bytes}",
+        "mov edx, 4",
+        "syscall",
         "ret",
         stack = sym ENTRY_STACK,
         bytes = const ENTRY_STACK_BYTES,
@@ -156,6 +162,12 @@ pub unsafe extern "C" fn enter() {
         "push r10",
         "call {entered}",
         "mov r12, rax",
+        // madvise(ENTRY_STACK, ENTRY_STACK_BYTES, MADV_DONTNEED)
+        "mov eax, 28",
+        "lea rdi, [rip + {stack}]",
+        "mov esi, {bytes}",
+        "mov edx, 4",
+        "syscall",
         // tgkill(getpid(), gettid(), SIGTRAP)
         "mov eax, 39",
         "syscall",

@@ -626,6 +626,8 @@ impl Process {
             turns += 1;
         }
         self.give_spares(bytes);
+        self.trim_buffers();
+        self.publish();
         self.engine.cache.heed_relatives();
         self.slot.give_back.store(UNASKED, Relaxed);
     }
