@@ -5,7 +5,8 @@
 //! reads keeps its processor awake in that time. Both ways are measured as they are used, and looking has to be
 //! faster by an eighth ([`Faster::OTHER_COSTS_MORE`]): it is not where the processor sleeps lightly, and where a read
 //! takes long. Where others want the processor, what is spent on looking is lacking later, which a read does not show:
-//! a thread that has waited for processors for a quarter of the time for which it ran sleeps.
+//! a thread that has waited for processors for a quarter of the time for which it ran sleeps. So does a process that has
+//! read little so far, for which looking does not [pay](Transfers::pays).
 //!
 //! Sources: Documentation/virt/kvm/halt-polling.rst; Documentation/scheduler/sched-stats.rst,
 //! `/proc/PID/schedstat`; block/blk-mq.c of Linux 4.10, `blk_mq_poll`, which looks for answers of disks that are
@@ -95,7 +96,7 @@ pub(crate) fn read(fd: Fd, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> 
     }
     // SAFETY: it is this thread's until it says that it is not used.
     let known = unsafe { &mut *LOOKING.known.get() };
-    let way = known.choose();
+    let way = if LOOKING.transfer.pays() { known.choose() } else { Alternative::Plain };
     let began = ticks();
     let outcome = match way {
         Alternative::Plain => fd.read_exact_at(offset, buffer),
@@ -103,7 +104,11 @@ pub(crate) fn read(fd: Fd, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> 
             look(fd, offset, buffer).or_else(|_| fd.read_exact_at(offset, buffer))
         }
     };
-    known.note(way, ticks().wrapping_sub(began));
+    let took_ticks = ticks().wrapping_sub(began);
+    known.note(way, took_ticks);
+    if way == Alternative::Plain {
+        LOOKING.transfer.note_waited(took_ticks);
+    }
     LOOKING.is_used.store(false, Release);
     outcome
 }
@@ -188,6 +193,8 @@ mod tests {
         std::fs::remove_file(&path).expect("unlinked");
         file.write_all(&contents).expect("written");
         let fd = Fd(file.as_raw_fd());
+        assert!(!LOOKING.transfer.pays());
+        LOOKING.transfer.note_waited(1 << 40);
         for turn in 0..200 {
             let offset = turn * 4096 % (60 << 10);
             let mut there = [0xff; 4096];

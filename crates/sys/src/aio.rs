@@ -11,8 +11,12 @@
 //! transfer and ends the context. The kernel maps a ring for it where it finds room, which may be a
 //! hole that the program has just made; the ring is moved away from there at once, and the context
 //! is known by its new address (fs/aio.c, `aio_ring_mremap`).
+//!
+//! Bad for: processes that end soon. At the end of an address space that has contexts the kernel waits for a grace
+//! period of RCU, some 30 ms (`exit_aio`). So their owner is told when one [pays](Transfers::pays): once that long was
+//! spent on waiting.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::file::Fd;
 use crate::mapping::Mapping;
@@ -32,6 +36,8 @@ const RING_HEAD_BYTES: usize = 32;
 const EVENT_BYTES: usize = size_of::<Event>();
 /// `AIO_RING_MAGIC`, the fifth word of a `struct aio_ring` (fs/aio.c), behind head and tail.
 const RING_MAGIC: u32 = 0xa10a_10a1;
+/// What contexts cost at the end of their address space: 20 to 40 ms.
+const END_TICKS: u64 = 1 << 26;
 const EINTR: Errno = Errno(4);
 const EAGAIN: Errno = Errno(11);
 
@@ -69,12 +75,28 @@ pub struct Transfers {
     context: AtomicUsize,
     /// Where rings are moved to.
     place: AtomicUsize,
+    /// For how long others that were waited for took in this address space.
+    waited_ticks: AtomicU64,
 }
 
 impl Transfers {
     /// No context is made before the first transfer.
     pub const fn new() -> Self {
-        Transfers { context: AtomicUsize::new(NONE), place: AtomicUsize::new(NONE) }
+        Transfers {
+            context: AtomicUsize::new(NONE),
+            place: AtomicUsize::new(NONE),
+            waited_ticks: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether it is worth its price that transfers go on: there is a context, or as much time was spent on others.
+    pub fn pays(&self) -> bool {
+        self.context.load(Relaxed) != NONE || self.waited_ticks.load(Relaxed) >= END_TICKS
+    }
+
+    /// A transfer that was made in another way, and waited for, took so long.
+    pub fn note_waited(&self, ticks: u64) {
+        self.waited_ticks.fetch_add(ticks, Relaxed);
     }
 
     /// In another address space: the context is not there.
@@ -82,6 +104,7 @@ impl Transfers {
         if self.context.load(Relaxed) != REFUSED {
             self.context.store(NONE, Relaxed);
         }
+        self.waited_ticks.store(0, Relaxed);
     }
 
     /// Begins a write; true if it goes on, false if it is done.
