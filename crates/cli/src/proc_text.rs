@@ -23,7 +23,8 @@ const USUAL_BYTES: usize = 4096;
 /// What the system refused.
 pub(crate) fn read_bytes(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(USUAL_BYTES);
-    File::open(path)?.read_to_end(&mut bytes)?;
+    // A whole file would be asked first how long it is, and where reading has come to.
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -518,9 +518,14 @@ fn status_of(tid: pid_t) -> Vec<u8> {
     proc_text::read_bytes(format!("/proc/{tid}/status")).unwrap_or_default()
 }
 
-/// The mappings of a process. One that was killed has none before it is gone.
+/// The mappings of a process. One that was killed has none before it is gone; nor has a first thread that has ended.
 fn maps_of(pid: pid_t) -> Result<String, Trouble> {
-    match proc_text::read(proc_file(pid, "maps")) {
+    let maps_of = |thread| proc_text::read(format!("/proc/{thread}/maps"));
+    let maps = match maps_of(pid) {
+        Ok(maps) if maps.is_empty() => maps_of(living_thread(pid)),
+        maps => maps,
+    };
+    match maps {
         Ok(maps) if maps.is_empty() => Err(Trouble::Gone),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Trouble::Gone),
         maps => Ok(maps?),
