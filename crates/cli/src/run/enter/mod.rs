@@ -171,6 +171,9 @@ impl Entrance {
         control: &Control,
     ) -> Vec<(pid_t, Outcome)> {
         let mut outcomes = Vec::new();
+        if pids.is_empty() {
+            return outcomes;
+        }
         let stopping = self.begin_stopping(pids, control, &mut outcomes);
         let mut holds = self.stop(stopping, tree, control, &mut outcomes);
         let is_turn = holds.len() > 1;
@@ -232,7 +235,6 @@ impl Entrance {
         control: &Control,
         outcomes: &mut Vec<(pid_t, Outcome)>,
     ) -> Vec<(Hold, pid_t, Program)> {
-        let used = |pid| maps_of(pid).ok().and_then(|maps| used_by_kernel(pid, &maps));
         let mut holds = Vec::new();
         for generation in 1..=GENERATIONS_MAX {
             for (stopping, pid, program) in stopping.drain(..) {
@@ -240,7 +242,8 @@ impl Entrance {
                     Ok(hold) => holds.push((hold, pid, program)),
                     // The kernel may not let its own threads in a process be stopped.
                     Err(Outcome::Impossible(error)) => {
-                        outcomes.push((pid, used(pid).unwrap_or(Outcome::Impossible(error))));
+                        let outcome = used_by_kernel_now(pid);
+                        outcomes.push((pid, outcome.unwrap_or(Outcome::Impossible(error))));
                     }
                     Err(outcome) => outcomes.push((pid, outcome)),
                 }
@@ -248,9 +251,7 @@ impl Entrance {
             // Until it stood still it can have made another one, that has its memory or is its copy.
             tree.refresh();
             if generation < GENERATIONS_MAX {
-                let held = holds.iter().map(|(_, pid, _)| *pid).collect();
-                let tried = outcomes.iter().map(|(pid, _)| *pid).collect();
-                let forked = self.forked_by(&held, &tried, tree);
+                let forked = self.forked_by(&holds, outcomes, tree);
                 stopping = self.begin_stopping(&forked, control, outcomes);
             }
             if stopping.is_empty() {
@@ -260,7 +261,7 @@ impl Entrance {
         let sharing = tree.sharing(holds.iter().map(|(_, pid, _)| *pid));
         let hinders = |pid: pid_t| match sharing.contains(&pid) {
             true => Some(Outcome::Later),
-            false => used(pid),
+            false => used_by_kernel_now(pid),
         };
         let enterable = holds.into_iter().filter_map(|(hold, pid, program)| match hinders(pid) {
             None => Some((hold, pid, program)),
@@ -273,14 +274,16 @@ impl Entrance {
         enterable.collect()
     }
 
-    /// Those that held processes have forked, but for those that were `tried`: what they have in common with their
+    /// Those that held processes have forked and that were not tried so far: what they have in common with their
     /// parents would be counted again if they were entered later.
     fn forked_by(
         &self,
-        held: &BTreeSet<pid_t>,
-        tried: &BTreeSet<pid_t>,
+        holds: &[(Hold, pid_t, Program)],
+        tried: &[(pid_t, Outcome)],
         tree: &Tree,
     ) -> Vec<(pid_t, Presence)> {
+        let held: BTreeSet<pid_t> = holds.iter().map(|(_, pid, _)| *pid).collect();
+        let tried: BTreeSet<pid_t> = tried.iter().map(|(pid, _)| *pid).collect();
         let is_new = |pid: &pid_t| !held.contains(pid) && !tried.contains(pid);
         let made = tree.processes().filter(|(pid, parent)| is_new(pid) && held.contains(parent));
         let forked = made.filter(|(pid, parent)| auxiliary_of(*pid) == auxiliary_of(*parent));
@@ -538,6 +541,11 @@ fn used_by_kernel(pid: pid_t, maps: &str) -> Option<Outcome> {
         return Some(Outcome::HasRing);
     }
     machines::uses_memory(pid, maps).then_some(Outcome::HasMachine)
+}
+
+/// The same, where its mappings are still to be read.
+fn used_by_kernel_now(pid: pid_t) -> Option<Outcome> {
+    maps_of(pid).ok().and_then(|maps| used_by_kernel(pid, &maps))
 }
 
 fn outcome_of(trouble: Trouble) -> Outcome {
