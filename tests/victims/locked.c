@@ -3,6 +3,9 @@
 #include <sys/resource.h>
 
 #define LOCKED_PAGES (1 * MIB_PAGES)
+/* Locked before the budget comes near, between what leaves. */
+#define EARLY_FROM 100
+#define EARLY_PAGES 20
 
 static size_t resident_count(const void *start, size_t pages) {
     unsigned char *resident = calloc(pages, 1);
@@ -23,7 +26,13 @@ static char *map_alone(size_t pages) {
 
 int main(int argc, char **argv) {
     uint64_t tag = mix(victim_start(argc, argv));
+    char *early = pages_map(LOCKED_PAGES), *early_locked = early + EARLY_FROM * PAGE_BYTES;
+    pages_fill(early, LOCKED_PAGES, tag + 3);
+    CHECK(mlock(early_locked, EARLY_PAGES * PAGE_BYTES) == 0);
     ballast_make(56);
+    press();
+    CHECK(resident_count(early_locked, EARLY_PAGES) == EARLY_PAGES);
+    pages_check(early, LOCKED_PAGES, tag + 3);
     char *locked = pages_map(LOCKED_PAGES), *fresh = map_alone(LOCKED_PAGES);
     pages_fill(locked, LOCKED_PAGES, tag);
     press();

@@ -136,15 +136,6 @@ impl Process {
         }
     }
 
-    /// Whether memory that is to be taken in as one mapping may be lifted: guards can be installed in locked memory
-    /// since Linux 6.15, but not everything else can be done with it (mm/madvise.c, `can_madv_lru_vma`).
-    pub(crate) fn is_locked(&self, start: usize) -> bool {
-        let advice = nr::MADV_COLD as usize;
-        // SAFETY: the page is what it was.
-        self.is_guarded()
-            && unsafe { checked(nr::__NR_madvise, [start, PAGE_BYTES, advice]) }.is_err()
-    }
-
     /// Before a range may be accessed: those parts of it that may not be get guards where nothing is.
     pub(crate) fn cover_inaccessible(&mut self, pages: &Pages) {
         let mut from = pages.start;

@@ -755,6 +755,14 @@ impl Pieces {
     }
 }
 
+/// Whether the mapping that begins there is locked, mlock(2), so that the program has asked for its pages to stay. The
+/// kernel would refuse to drop them (mm/madvise.c, `can_madv_lru_vma`).
+fn is_locked(start: usize) -> bool {
+    let advice = nr::MADV_COLD as usize;
+    // SAFETY: the page is what it was.
+    unsafe { checked(nr::__NR_madvise, [start, PAGE_BYTES, advice]) }.is_err()
+}
+
 impl Process {
     /// Manages all private anonymous memory that is large enough, or of which there is much in small pieces.
     fn take_in_mappings(&mut self) {
@@ -787,7 +795,7 @@ impl Process {
     fn take_in(&mut self, start: usize, end: usize, protection: u32) {
         let is_ours = zpager_sys::mapping::is_own(start) || self.image.range().contains(&start);
         let pages = pages_of(start, end - start);
-        if !is_ours && !self.is_locked(start) && self.manage(pages.clone(), protection) {
+        if !is_ours && !is_locked(start) && self.manage(pages.clone(), protection) {
             self.adopt(pages);
         }
     }

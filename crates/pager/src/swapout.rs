@@ -17,7 +17,7 @@ use zpager_sys::{Errno, PAGE_BYTES};
 use zpager_wire::{EventKind, Frame, Frames, UNASKED};
 
 use crate::account::count;
-use crate::fault::TRIES_MAX;
+use crate::fault::{TRIES_MAX, fail};
 use crate::mirrored::MirroredMemory;
 use crate::own::OwnStores;
 use crate::process::{BATCH_PAGES, Lift, Process};
@@ -61,6 +61,7 @@ const ENOENT: Errno = Errno(2);
 const EINVAL: Errno = Errno(22);
 const EAGAIN: Errno = Errno(11);
 const EBUSY: Errno = Errno(16);
+const EEXIST: Errno = Errno(17);
 
 /// What is known of the pages that may leave.
 struct View<'a> {
@@ -508,14 +509,17 @@ impl Process {
         self.control.usage.note_peak(bytes as u64);
         // SAFETY: the source is resident, readable and cannot be written while the lock is held;
         // staging is empty there; after the copy its pages are dropped, and faults on them wait.
-        let dropped = unsafe {
-            self.watch
-                .copy(target, source as *const u8, bytes, false)
-                .is_ok_and(|copied| copied == bytes)
-                && checked(nr::__NR_madvise, [source, bytes, nr::MADV_DONTNEED as usize]).is_ok()
+        let (copied, dropped) = unsafe {
+            let copied = self.watch.copy(target, source as *const u8, bytes, false);
+            let copied = copied.is_ok_and(|copied| copied == bytes);
+            let drop = [source, bytes, nr::MADV_DONTNEED as usize];
+            (copied, copied && checked(nr::__NR_madvise, drop).is_ok())
         };
         if !dropped {
             // Locked memory, or none to copy to: it stays.
+            if copied {
+                self.put_back_dropped(source, target, pages.len(), is_shared);
+            }
             self.staging.release(offset_bytes, bytes);
             if !is_shared {
                 self.end_copies(&(pages[0]..pages[0] + pages.len() as u64));
@@ -526,6 +530,20 @@ impl Process {
         }
         lifted[..pages.len()].copy_from_slice(pages);
         pages.len()
+    }
+
+    /// Puts back those of some pages that the kernel had dropped when it came to one that it does not drop.
+    fn put_back_dropped(&self, to: usize, from: usize, pages: usize, protect: bool) {
+        for offset_bytes in (0..pages).map(|at| at * PAGE_BYTES) {
+            let (target, source) = (to + offset_bytes, (from + offset_bytes) as *const u8);
+            // SAFETY: the source is a page of staging. Where there is a page still nothing is copied.
+            let put = || unsafe { self.watch.copy(target, source, PAGE_BYTES, protect) };
+            match (0..TRIES_MAX).map(|_| put()).find(|outcome| *outcome != Err(EAGAIN)) {
+                Some(Ok(_) | Err(EEXIST)) => {}
+                Some(Err(error)) => fail(error, target),
+                None => fail(EAGAIN, target),
+            }
+        }
     }
 
     /// A page that cannot leave now is not asked again for a while.
