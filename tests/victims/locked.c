@@ -1,4 +1,7 @@
-/* mlock, mlockall, munlock and mincore: what is locked is resident, and the rest still leaves. */
+/*
+ * mlock, mlockall, munlock and mincore: what is locked is resident, and the rest still leaves. So does what lies beside
+ * memory that is sealed, which the kernel does not drop either.
+ */
 #include "victim.h"
 #include <sys/resource.h>
 
@@ -17,6 +20,16 @@ static size_t resident_count(const void *start, size_t pages) {
     return n;
 }
 
+/* Read-only, with a part in its middle that nobody can drop any more, where the kernel has that (Linux 6.10). */
+static char *map_sealed(uint64_t tag) {
+    const long mseal = 462;
+    char *start = pages_map(LOCKED_PAGES);
+    pages_fill(start, LOCKED_PAGES, tag);
+    CHECK(mprotect(start, LOCKED_PAGES * PAGE_BYTES, PROT_READ) == 0);
+    syscall(mseal, start + EARLY_FROM * PAGE_BYTES, EARLY_PAGES * PAGE_BYTES, 0);
+    return start;
+}
+
 /* A mapping that no neighbour can be one with. */
 static char *map_alone(size_t pages) {
     char *start = pages_map(pages + 2), *end = start + (pages + 1) * PAGE_BYTES;
@@ -33,6 +46,9 @@ int main(int argc, char **argv) {
     press();
     CHECK(resident_count(early_locked, EARLY_PAGES) == EARLY_PAGES);
     pages_check(early, LOCKED_PAGES, tag + 3);
+    char *sealed = map_sealed(tag + 4);
+    press();
+    pages_check(sealed, LOCKED_PAGES, tag + 4);
     char *locked = pages_map(LOCKED_PAGES), *fresh = map_alone(LOCKED_PAGES);
     pages_fill(locked, LOCKED_PAGES, tag);
     press();

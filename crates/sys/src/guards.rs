@@ -30,7 +30,7 @@ pub unsafe fn install(start: usize, bytes: usize) -> Result<(), Errno> {
 }
 
 /// The same for parts of this process's memory, `at_once` where process_madvise(2) may be called; gives how many
-/// bytes, in the order of the parts.
+/// bytes, in the order of the parts, up to the first page where there can be none.
 ///
 /// # Safety
 /// As for [`install`].
@@ -40,10 +40,17 @@ unsafe fn install_parts(parts: &[Part], at_once: bool) -> usize {
     let first = parts_within(parts, done).len();
     for &[start, bytes] in &parts[first..] {
         // SAFETY: the caller's promise.
-        if unsafe { install(start, bytes) }.is_err() {
+        let installs = |start, bytes| unsafe { install(start, bytes) }.is_ok();
+        // What is refused as a whole was done as far as the page that is.
+        let pages = (start..start + bytes).step_by(PAGE_BYTES);
+        let installed = match installs(start, bytes) {
+            true => bytes,
+            false => pages.take_while(|page| installs(*page, PAGE_BYTES)).count() * PAGE_BYTES,
+        };
+        done += installed;
+        if installed < bytes {
             break;
         }
-        done += bytes;
     }
     done
 }
