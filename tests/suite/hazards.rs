@@ -72,6 +72,7 @@ hazards! {
     readwrite "readwrite" 24;
     appends "appends" 20 in Disk;
     streams "streams" 20;
+    parts "parts" 20;
     stdio "stdio" 24;
     vectors "vectors" 24;
     messages "messages" 16;

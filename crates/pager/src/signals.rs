@@ -319,10 +319,19 @@ fn serve(thread: &mut Thread, info: &Info, context: &Context) -> bool {
     !is_second
 }
 
-/// After a signal of ours the program sees no interrupted call.
+/// After a signal of ours the program sees no interrupted call, and no part of one.
 fn go_on_undisturbed(thread: &mut Thread, context: &mut Context) {
+    let at = stubs::at(context.registers.rip);
+    if let Some(At::Done(site)) = at
+        && context.registers.rax as isize > 0
+        && calls::may_give_part(thread.call)
+    {
+        // Without it the process has left management by now, and the call has done what it has.
+        let _ = Process::with(|process| process.go_on_with_rest(thread, context, site));
+        return;
+    }
     let registers = &mut context.registers;
-    let (stub, site) = match stubs::at(registers.rip) {
+    let (stub, site) = match at {
         Some(At::Call(_) | At::Piece(false)) if thread.disturbed == Disturbed::No => {
             thread.disturbed = Disturbed::Restarted;
             return;

@@ -48,7 +48,7 @@ pub(crate) use execute::Environment;
 pub(crate) use messages::Messages;
 use requests::Submission;
 pub(crate) use sandbox::IS_LEAVING;
-pub(crate) use stream::Continued;
+pub(crate) use stream::{Continued, may_give_part};
 pub(crate) use time_limits::TimeLimit;
 use transfer::Pieces;
 pub(crate) use waits::may_wait;

@@ -115,6 +115,13 @@ fn is_readable(fd: usize) -> bool {
     ready == 1 && asked >> 48 & POLLIN != 0
 }
 
+/// Whether what a call of this number gives may be a part of what it would have done without a signal.
+pub(crate) fn may_give_part(number: usize) -> bool {
+    const CALLS: [u32; 5] =
+        [nr::__NR_write, nr::__NR_writev, nr::__NR_sendto, nr::__NR_sendmsg, nr::__NR_recvfrom];
+    CALLS.contains(&(number as u32))
+}
+
 /// A call that is made in pieces, between two of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Continued {
@@ -308,6 +315,21 @@ impl Process {
         self.advance(thread, done_bytes);
         self.next_piece(thread, context);
         Outcome::Arranged
+    }
+
+    /// Goes on with a call that has been made at `site` and has done a part, as far as is seen, when a signal of the
+    /// pager's own came: nothing of the program's own has, so it is told of the whole.
+    pub(crate) fn go_on_with_rest(
+        &mut self,
+        thread: &mut Thread,
+        context: &mut Context,
+        site: usize,
+    ) {
+        let done_bytes = context.registers.rax;
+        (context.registers.rax, context.registers.rip) = (thread.call, site);
+        if let Outcome::Done(result) = self.go_on_with_pieces(thread, context, done_bytes) {
+            context.registers.rax = result as usize;
+        }
     }
 
     /// Has the thread make the next piece, or ends the call where there is none.
