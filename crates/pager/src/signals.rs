@@ -326,7 +326,7 @@ fn go_on_undisturbed(thread: &mut Thread, context: &mut Context) {
         && context.registers.rax as isize > 0
         && calls::may_give_part(thread.call)
     {
-        // Without it the process has left management by now, and the call has done what it has.
+        // A process that has left management meanwhile is told of the part.
         let _ = Process::with(|process| process.go_on_with_rest(thread, context, site));
         return;
     }

@@ -468,7 +468,7 @@ impl Process {
                     broke_sharing = true;
                 }
                 // They can be executed, or staging can, where it was not asked for (personality(2),
-                // `READ_IMPLIES_EXEC`).
+                // `READ_IMPLIES_EXEC`); or they lie in several mappings of the kernel's.
                 Err(EINVAL) => {
                     let rest = &mut lifted[came..];
                     return came + self.lift_by_copy(region, &pages[done..], rest, staged + came);
@@ -516,7 +516,7 @@ impl Process {
             (copied, copied && checked(nr::__NR_madvise, drop).is_ok())
         };
         if !dropped {
-            // Locked memory, or none to copy to: it stays.
+            // Sealed memory, or none to copy to: it stays.
             if copied {
                 self.put_back_dropped(source, target, pages.len(), is_shared);
             }
@@ -536,7 +536,8 @@ impl Process {
     fn put_back_dropped(&self, to: usize, from: usize, pages: usize, protect: bool) {
         for offset_bytes in (0..pages).map(|at| at * PAGE_BYTES) {
             let (target, source) = (to + offset_bytes, (from + offset_bytes) as *const u8);
-            // SAFETY: the source is a page of staging. Where there is a page still nothing is copied.
+            // SAFETY: the source is a page of staging with what the target held; where that is there still nothing
+            // is copied.
             let put = || unsafe { self.watch.copy(target, source, PAGE_BYTES, protect) };
             match (0..TRIES_MAX).map(|_| put()).find(|outcome| *outcome != Err(EAGAIN)) {
                 Some(Ok(_) | Err(EEXIST)) => {}

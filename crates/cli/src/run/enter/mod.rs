@@ -25,7 +25,7 @@ mod rings;
 mod tests;
 mod thread;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -286,7 +286,12 @@ impl Entrance {
         let tried: BTreeSet<pid_t> = tried.iter().map(|(pid, _)| *pid).collect();
         let is_new = |pid: &pid_t| !held.contains(pid) && !tried.contains(pid);
         let made = tree.processes().filter(|(pid, parent)| is_new(pid) && held.contains(parent));
-        let forked = made.filter(|(pid, parent)| auxiliary_of(*pid) == auxiliary_of(*parent));
+        // What a parent runs is looked up once, however many it has forked.
+        let mut programs = BTreeMap::new();
+        let forked = made.filter(|(pid, parent)| {
+            let program = programs.entry(*parent).or_insert_with(|| auxiliary_of(*parent));
+            auxiliary_of(*pid) == *program
+        });
         let seen = forked.map(|(pid, _)| (pid, self.presence_in(pid)));
         // To put the agent into a program takes a look at its file, which somebody who is held may serve.
         seen.filter(|(_, presence)| *presence != Presence::Absent).collect()
