@@ -113,6 +113,7 @@ hazards! {
     // Five processes have all of it, each compressed for itself once it was read: 36 MiB with what
     // is theirs besides, which without a store would all be RAM.
     forks "forks" 24 in Disk;
+    groups "groups" 24 in Disk;
     kin "kin" 24;
     pooled "pooled" 90;
     siblings "siblings" 48;

@@ -22,6 +22,7 @@ mod guarded;
 mod hold;
 mod identity;
 mod large_calls;
+mod late_signals;
 mod looking;
 mod maps;
 mod mirrored;

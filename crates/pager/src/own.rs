@@ -332,7 +332,7 @@ fn within_limit<T>(
     let mask = signal::set_mask(!0);
     let outcome = write();
     if outcome.as_ref().is_err_and(|error| *error == EFBIG) {
-        signal::discard(SIGXFSZ);
+        let _ = signal::take(SIGXFSZ);
     }
     signal::set_mask(mask);
     outcome

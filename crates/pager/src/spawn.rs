@@ -33,10 +33,11 @@ use zpager_wire::{EventKind, ProcessSlot};
 
 use crate::account::{CHILD_BYTES, Published, count};
 use crate::assembly::{Clone, clone_onto_frame, restorer};
-use crate::calls::IS_LEAVING;
+use crate::calls::{IS_LEAVING, Outcome};
 use crate::fault::fail;
 use crate::hold::pages_of;
 use crate::identity::{self, Identity};
+use crate::late_signals::Earlier;
 use crate::maps;
 use crate::own::OneStore;
 use crate::parked::Parked;
@@ -57,6 +58,7 @@ const SIGCHLD: usize = 17;
 /// Words of `struct clone_args` that matter here, and its length in all versions so far.
 const ARGS_WORDS: usize = 11;
 const EAGAIN: Errno = Errno(11);
+const EFAULT: Errno = Errno(14);
 const EINVAL: Errno = Errno(22);
 /// How often a child is waited for that has not said yet what the run calls it, and how long each time.
 const SAYING_NAPS_MAX: u32 = 2000;
@@ -93,24 +95,33 @@ enum ChildHolds {
 
 impl Process {
     /// `clone`, `clone3`, `fork`, `vfork`.
-    pub(crate) fn spawn(
-        &mut self,
-        thread: &mut Thread,
-        context: &mut Context,
-    ) -> Result<Spawn, isize> {
-        let number = context.registers.rax;
-        let wanted = self.wanted(thread, context).ok_or(Errno(14).as_result())?;
+    pub(crate) fn spawn(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        let Some(wanted) = self.wanted(thread, context) else { return Outcome::of(Err(EFAULT)) };
         if wanted.flags & CLONE_CLEAR_SIGHAND != 0 {
-            return Err(EINVAL.as_result());
+            return Outcome::of(Err(EINVAL));
         }
         if wanted.flags & CLONE_VM == 0 {
-            return Err(self.fork(thread, context, &wanted));
+            return self.fork(thread, context, &wanted);
         }
+        match self.lend(thread, context, &wanted) {
+            Ok(spawn) => Outcome::Spawn(spawn),
+            Err(error) => Outcome::of(Err(error)),
+        }
+    }
+
+    /// Prepares a child that shares this memory.
+    fn lend(
+        &mut self,
+        thread: &mut Thread,
+        context: &Context,
+        wanted: &Wanted,
+    ) -> Result<Spawn, Errno> {
+        let number = context.registers.rax;
         self.unmanage(pages_of(wanted.stack_start, wanted.stack_bytes));
         self.bury_children();
         let is_seen = thread.is_seen.load(Relaxed);
         let sharer = if wanted.flags & CLONE_THREAD == 0 { self.sharers } else { thread.sharer };
-        let child = self.threads.claim(self.pid, sharer, is_seen).ok_or(EAGAIN.as_result())?;
+        let child = self.threads.claim(self.pid, sharer, is_seen).ok_or(EAGAIN)?;
         self.sharers += u32::from(sharer == self.sharers);
         let waits = wanted.flags & CLONE_VFORK != 0;
         if wanted.flags & CLONE_THREAD == 0 {
@@ -149,7 +160,7 @@ impl Process {
         };
         let lends = (wanted.flags & CLONE_THREAD == 0).then_some(self.slot);
         if lends.is_some() {
-            self.begin_sharing().map_err(Errno::as_result)?;
+            self.begin_sharing()?;
         }
         Ok(Spawn { call, frame, child, waits, lends })
     }
@@ -283,7 +294,8 @@ impl Process {
     }
 
     /// A child with a copy of this memory. Gives what the call returns, in both.
-    fn fork(&mut self, thread: &mut Thread, context: &mut Context, wanted: &Wanted) -> isize {
+    fn fork(&mut self, thread: &mut Thread, context: &mut Context, wanted: &Wanted) -> Outcome {
+        let earlier = Earlier::look();
         let registers = &context.registers;
         let mut arguments = registers.arguments();
         let mut args = [0usize; ARGS_WORDS];
@@ -294,7 +306,7 @@ impl Process {
                 core::slice::from_raw_parts_mut(args.as_mut_ptr().cast::<u8>(), words * 8)
             };
             if !self.peek(registers.rdi, bytes) {
-                return Errno(14).as_result();
+                return Outcome::of(Err(EFAULT));
             }
             // The child goes on on this stack until it returns to the program.
             (args[5], args[6]) = (0, 0);
@@ -306,6 +318,9 @@ impl Process {
         // The child would have them too, and neither could move them.
         self.drop_spares(self.spare_pages);
         self.wait_for_room(CHILD_BYTES);
+        if earlier.begins_again(thread, context.mask) {
+            return Outcome::Later;
+        }
         self.shares_descriptors |= wanted.flags & CLONE_FILES != 0;
         self.unborn = self.control.processes.claim(identity::run_pid());
         if self.asks_in_child {
@@ -329,9 +344,12 @@ impl Process {
                 self.unshare_with_child();
                 self.engine.cache.unshare_spilled();
             }
-            child => self.give_slot(child as i32),
+            child => {
+                earlier.send_on(self, child as i32);
+                self.give_slot(child as i32);
+            }
         }
-        result
+        Outcome::Done(result)
     }
 
     /// The slot of a child is the child's to take; where that is killed before it has, who buries it finds the slot by

@@ -129,6 +129,8 @@ pub(crate) struct Thread {
     pub(crate) executing: Option<Registers>,
     /// A child that only shares this memory has set limits of its own.
     pub(crate) keeps_limits: bool,
+    /// The fork that it makes next was begun already.
+    pub(crate) forks_again: bool,
     /// It is to be traced by who began it, and is not yet.
     pub(crate) asks_to_be_traced: bool,
     holds: usize,
@@ -303,6 +305,7 @@ impl Threads {
         thread.executing = None;
         thread.watched = None;
         thread.keeps_limits = false;
+        thread.forks_again = false;
         thread.asks_to_be_traced = false;
         thread.let_go();
         Some(thread)

@@ -367,6 +367,12 @@ pub const SI_KERNEL: i32 = 0x80;
 /// The code of a SIGSYS by which a filter of calls (seccomp) traps one.
 pub const SYS_SECCOMP: i32 = 1;
 
+/// Sends a signal to a process, as kill(2) does, if it is there and that is allowed.
+pub fn send(pid: i32, signal: u32) {
+    // SAFETY: what the signal does is what the caller wants.
+    let _ = unsafe { checked(nr::__NR_kill, [pid as usize, signal as usize]) };
+}
+
 /// Sends `signal` with `value` to a process, as sigqueue(3) does. False where it is gone, or that is not allowed.
 pub fn queue(pid: i32, signal: u32, value: usize) -> bool {
     let info = queued(signal, value);
@@ -395,8 +401,7 @@ pub fn send_on(pid: i32, tid: Option<i32>, signal: u32, info: &Info) {
     };
     if sent.is_err() {
         // Only a process's first thread may say so of any sender.
-        // SAFETY: as above.
-        let _ = unsafe { checked(nr::__NR_kill, [pid, signal]) };
+        send(pid as i32, signal as u32);
     }
 }
 
@@ -407,13 +412,16 @@ fn queued(signal: u32, value: usize) -> Info {
     info
 }
 
-/// Takes a signal away that is pending for the calling thread and blocked.
-pub fn discard(signal: u32) {
+/// Takes a signal away that is pending for the calling thread and blocked, if there is one.
+pub fn take(signal: u32) -> Option<Info> {
     let mask = only(signal);
+    let mut info = Info::of(signal, 0);
     let at_once = [0u64; 2];
-    let arguments = [(&raw const mask) as usize, 0, at_once.as_ptr() as usize, 8];
-    // SAFETY: the kernel reads the two structs.
-    let _ = unsafe { checked(nr::__NR_rt_sigtimedwait, arguments) };
+    let [mask, info_at] = [(&raw const mask) as usize, (&raw mut info) as usize];
+    // SAFETY: the kernel reads mask and time, and writes the information.
+    let taken =
+        unsafe { checked(nr::__NR_rt_sigtimedwait, [mask, info_at, at_once.as_ptr() as usize, 8]) };
+    taken.is_ok().then_some(info)
 }
 
 /// Sets the calling thread's alternate stack and gives the old one.

@@ -78,7 +78,8 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    fn of(result: Result<usize, Errno>) -> Outcome {
+    /// It is done, or has failed.
+    pub(crate) fn of(result: Result<usize, Errno>) -> Outcome {
         Outcome::Done(match result {
             Ok(value) => value as isize,
             Err(error) => error.as_result(),

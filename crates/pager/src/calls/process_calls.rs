@@ -42,10 +42,7 @@ impl Process {
                 self.leave_for(thread, context, EventKind::NoMemoryFile)
             }
             nr::__NR_clone | nr::__NR_clone3 | nr::__NR_fork | nr::__NR_vfork => {
-                match self.spawn(thread, context) {
-                    Ok(spawn) => Outcome::Spawn(spawn),
-                    Err(result) => Outcome::Done(result),
-                }
+                self.spawn(thread, context)
             }
             nr::__NR_execve | nr::__NR_execveat => self.execute(thread, context),
             nr::__NR_getrlimit => self.limit_call(thread, [0, first, 0, second]),
