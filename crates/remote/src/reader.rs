@@ -90,7 +90,7 @@ impl Reader<'_> {
         let mut own = Vec::with_capacity(waiting.len());
         for request in waiting {
             let Some(name) = self.held(request.taken.cluster) else {
-                self.fail(request.taken, ENODATA);
+                self.requests.finish(request.taken, Err(ENODATA));
                 continue;
             };
             let owner = self.nodes.owning(name.slot).filter(|_| !request.is_sent);
@@ -114,7 +114,7 @@ impl Reader<'_> {
         let mut unplaced = Vec::new();
         for request in waiting {
             let Some(name) = self.held(request.taken.cluster) else {
-                self.fail(request.taken, ENODATA);
+                self.requests.finish(request.taken, Err(ENODATA));
                 continue;
             };
             if request.is_sent {
@@ -125,11 +125,11 @@ impl Reader<'_> {
             }
             let (first, bytes) = (request.taken.start, request.taken.bytes);
             commands.cmd("GETRANGE").arg(self.kept.key(name)).arg(first).arg(first + bytes - 1);
-            asked.push(request);
+            asked.push((request, name));
         }
         let mut answers = self.link.ask(&commands).into_iter();
         let mut unanswered = unplaced;
-        for mut request in asked {
+        for (mut request, name) in asked {
             if request.is_sent {
                 answers.next();
             }
@@ -137,7 +137,7 @@ impl Reader<'_> {
             request.is_sent = false;
             match answers.next() {
                 Some(Answer::Elsewhere(redirection)) => self.send_on(request, &redirection),
-                Some(Answer::Given(value)) => self.give(request.taken, value),
+                Some(Answer::Given(value)) => self.give(request.taken, name, value),
                 Some(Answer::Refused(error)) => self.fail(request.taken, error),
                 None => unanswered.push(request),
             }
@@ -145,7 +145,9 @@ impl Reader<'_> {
         unanswered
     }
 
-    /// The name of what is held of a cluster and was not discarded.
+    /// The name of what is held of a cluster and was not discarded. Who asks for another one may have
+    /// seen it before a thread beside it has dropped it, which is no failure of the server, or it was
+    /// noted as lost.
     fn held(&self, cluster: u32) -> Option<Name> {
         // In this order: the writers forget what is of no worth before they take the word of it away,
         // and they may not have come to that while they wait for a server.
@@ -164,10 +166,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Ends a request with what the node gave.
-    fn give(&self, taken: Taken, value: Value) {
+    /// Ends a request for a part of what has this name with what the node gave.
+    fn give(&self, taken: Taken, name: Name, value: Value) {
         match value {
             // Nobody asks for what lies behind a value's end alone: there is no such key any more.
+            Value::BulkString(data) if data.is_empty() && self.held(name.cluster) != Some(name) => {
+                self.requests.finish(taken, Err(ENODATA));
+            }
             Value::BulkString(data) if data.is_empty() => {
                 self.requests.remote.counts.lost_clusters.fetch_add(1, Relaxed);
                 self.fail(taken, ENODATA);
