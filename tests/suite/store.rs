@@ -541,6 +541,20 @@ fn a_limit_on_file_sizes_loses_nothing() {
     expect_told_once(&outcome, &["file too large", "full", "too large"]);
 }
 
+/// The same where the program sets it, to what no page ends at.
+#[test]
+fn a_program_s_own_limit_on_file_sizes_is_named() {
+    let directory = places::scratch();
+    let mut words = noisy_words("24M", directory.path(), &[]);
+    let at = 1 + words.iter().position(|word| word == "--").expect("options end");
+    let limited = ["sh", "-c", "ulimit -f 20001; exec \"$@\"", "sh"].map(String::from);
+    words.splice(at..at, limited);
+    let mut command = Command::new(places::zpager());
+    command.args(words);
+    let (outcome, _) = warned(command, directory, "zpager run -- ulimit -f".into());
+    expect_told_once(&outcome, &["ulimit -f"]);
+}
+
 #[test]
 fn without_a_store_a_budget_that_cannot_be_held_is_told() {
     let directory = places::scratch();

@@ -13,13 +13,14 @@ use zpager_sys::aio::Transfers;
 use zpager_sys::file::Fd;
 use zpager_sys::mapping::Mapping;
 use zpager_sys::processor::ticks;
-use zpager_sys::signal;
+use zpager_sys::{limits, signal};
 use zpager_wire::{Frame, Frames, Holds};
 
 use crate::looking;
 use crate::mirrored::MirroredMemory;
 use crate::sharing::ACCOUNT;
 
+const EINVAL: zpager_sys::Errno = zpager_sys::Errno(22);
 const EFBIG: zpager_sys::Errno = zpager_sys::Errno(27);
 /// Pauses before a failed read is made again, in milliseconds: the page is lost for good otherwise.
 const READ_PAUSES_MS: [u64; 4] = [1, 4, 16, 64];
@@ -299,7 +300,7 @@ impl Blocks for SwapFile {
         }
         let at = self.start_bytes + offset_bytes;
         // SAFETY: the caller's promise; one write goes on at a time.
-        match within_limit(|| unsafe { WRITES.begin_write(self.fd, at, data) }) {
+        match within_limit(at, data, || unsafe { WRITES.begin_write(self.fd, at, data) }) {
             Ok(goes_on) => Ok(goes_on),
             // Refused or failed: the plain way tells why, or does it.
             Err(_) => self.write_at(offset_bytes, data).map(|()| false),
@@ -313,7 +314,7 @@ impl Blocks for SwapFile {
     }
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> Result<(), Errno> {
         let at = self.start_bytes + offset_bytes;
-        let outcome = within_limit(|| self.fd.write_all_at(at, data));
+        let outcome = within_limit(at, data, || self.fd.write_all_at(at, data));
         outcome.map_err(|error| Errno(error.0))
     }
     fn read_at(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
@@ -325,8 +326,12 @@ impl Blocks for SwapFile {
     }
 }
 
-/// Writes to a file. The limit of the program's files is ours too; its signal is not the program's concern.
+/// Writes `data` to a file from `at` on. The limit of the program's files is ours too; its signal is not the program's
+/// concern. Of what crosses the limit the kernel would take a part, which may not be aligned as it has to be: that is no
+/// other error.
 fn within_limit<T>(
+    at: u64,
+    data: &[u8],
     write: impl FnOnce() -> Result<T, zpager_sys::Errno>,
 ) -> Result<T, zpager_sys::Errno> {
     let mask = signal::set_mask(!0);
@@ -335,7 +340,10 @@ fn within_limit<T>(
         let _ = signal::take(SIGXFSZ);
     }
     signal::set_mask(mask);
-    outcome
+    outcome.map_err(|error| match error {
+        EINVAL if limits::file_bytes() < at + data.len() as u64 => EFBIG,
+        error => error,
+    })
 }
 
 /// Does `work` until it succeeds, once more after each pause; gives the last outcome.

@@ -73,6 +73,11 @@ pub fn hard_bytes() -> Option<u64> {
     hard.map(|[_, hard]| hard).min().filter(|&hard| hard != UNLIMITED)
 }
 
+/// How long the process's files may become by what it writes (`RLIMIT_FSIZE`).
+pub fn file_bytes() -> u64 {
+    kernel(nr::RLIMIT_FSIZE as usize, None).map_or(UNLIMITED, |[soft, _]| soft)
+}
+
 /// Counts `bytes` that zpager is about to map, or has given up, as its own.
 pub(crate) fn own_changes(bytes: i64) {
     OWN_BYTES.fetch_add(bytes as u64, Relaxed);

@@ -61,6 +61,10 @@ fn describe(kind: EventKind, event: &Event) -> String {
     let address = event.address.load(Relaxed);
     let error = i32::try_from(value).map_or_else(|_| "unknown error".into(), error_text);
     match kind {
+        EventKind::StoreWriteFailed if value == libc::EFBIG as u64 => format!(
+            "process {pid} may not write such a long file ({error}); its pages stay in RAM: raise its limit \
+             (ulimit -f), or name a server with --store"
+        ),
         EventKind::StoreWriteFailed => format!(
             "a write to the store failed ({error}); its pages stay in RAM: make room, or name \
              another directory or server with --store"
@@ -168,6 +172,8 @@ mod tests {
         let event = Event::default();
         event.value.store(28, Relaxed);
         assert!(describe(EventKind::StoreWriteFailed, &event).contains("No space left"));
+        event.value.store(libc::EFBIG as u64, Relaxed);
+        assert!(describe(EventKind::StoreWriteFailed, &event).contains("raise its limit"));
     }
 
     #[test]
