@@ -3,7 +3,7 @@
  * closes, as lldb does; by vfork(2), as gdb does; after a program that there is not; and after a stop, as proot
  * does. Each is to stop for nothing but that it begins. Some begin none: one only wants to know whether it is traced,
  * and has a child of its own; others fault, with a handler and without, or meet a breakpoint, as in gdb's first try of
- * what the kernel does.
+ * what the kernel does. One is traced as it is, by who passes no signal on.
  */
 #include "victim.h"
 #include <sys/personality.h>
@@ -11,6 +11,7 @@
 
 #define STATUS 7
 #define PAGES (40 * MIB_PAGES)
+#define CALLS 50
 
 enum way { BY_PIPE, BY_VFORK, AFTER_FAILURE, AFTER_STOP, WITHOUT, FAULTING, HANDLING, BREAKING, WAYS };
 
@@ -113,11 +114,34 @@ static void trace(enum way way, char **arguments) {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == STATUS);
 }
 
+/* Makes its calls, each of which stops twice, and ends. */
+static void trace_calls(void) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+            _exit(97);
+        kill(getpid(), SIGSTOP);
+        for (int i = 0; i < CALLS; i++)
+            raw(SYS_getppid, 0, 0, 0, 0, 0, 0);
+        _exit(STATUS);
+    }
+    int status, stops = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+    for (; WIFSTOPPED(status); stops++) {
+        CHECK(stops < 3 * CALLS && ptrace(PTRACE_SYSCALL, child, NULL, 0) == 0);
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(!WIFSTOPPED(status) || WSTOPSIG(status) == SIGTRAP);
+    }
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == STATUS && stops > 2 * CALLS);
+}
+
 int main(int argc, char **argv) {
     if (argc == 3)
         return STATUS;
     char *arguments[] = {argv[0], argv[1], "traced", NULL};
     tag = mix(victim_start(argc, argv));
+    trace_calls();
     memory = pages_map(PAGES);
     pages_fill(memory, PAGES, tag);
     for (enum way way = 0; way < WAYS; way++) {

@@ -112,10 +112,12 @@ pub enum EventKind {
     /// A program had a virtual machine before it was to be managed, whose memory the kernel goes on to use: it
     /// runs without zpager.
     HasMachine,
+    /// A program has asked to be traced and stops itself, as it is: it runs without zpager.
+    Traced,
 }
 
 /// Every kind, in the order of their numbers.
-pub const EVENT_KINDS: [EventKind; 17] = [
+pub const EVENT_KINDS: [EventKind; 18] = [
     EventKind::StoreWriteFailed,
     EventKind::StoreFull,
     EventKind::BudgetExceeded,
@@ -133,6 +135,7 @@ pub const EVENT_KINDS: [EventKind; 17] = [
     EventKind::Emulated,
     EventKind::NoMemoryFile,
     EventKind::HasMachine,
+    EventKind::Traced,
 ];
 
 /// One kind of event: how often, and the first time's particulars.

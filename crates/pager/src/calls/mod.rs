@@ -192,7 +192,9 @@ fn go_on(thread: &mut Thread, context: &mut Context, number: usize, stub: Option
 impl Process {
     fn call(&mut self, thread: &mut Thread, context: &mut Context) -> Outcome {
         let number = context.registers.rax as u32;
-        thread.be_traced_before(number);
+        if let Some(outcome) = self.be_traced_before(thread, context) {
+            return outcome;
+        }
         if let Some(outcome) = self.own_descriptor_call(number, context.registers.arguments()) {
             return outcome;
         }

@@ -7,6 +7,9 @@
 //! breakpoint, which it then does once more, or when it leaves management. The program begins without the agent, as
 //! it would stop for that all the time, too. One that only wants to know whether it is traced goes on.
 //!
+//! Who sends a signal may go on as it is for its tracer, who may keep all signals from it, zpager's as well. So it
+//! leaves management then, unless much of it is swapped out.
+//!
 //! Source: ptrace(2).
 //!
 //! Bad case: a program that is not begun although it could have been, as its format is none: it stops at its next
@@ -14,10 +17,11 @@
 //! `int 3` is not known from one in the byte of `int3`.
 
 use zpager_sys::signal::{
-    Action, Info, Registers, SI_KERNEL, SIG_DFL, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP,
+    Action, Context, Info, Registers, SI_KERNEL, SIG_DFL, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP,
 };
 use zpager_sys::syscall::{checked, nr};
-use zpager_sys::{Errno, process};
+use zpager_sys::{Errno, PAGE_BYTES, process};
+use zpager_wire::EventKind;
 
 use super::Outcome;
 use crate::process::Process;
@@ -29,6 +33,8 @@ pub(super) const PTRACE_TRACEME: usize = 0;
 const X_OK: usize = 1;
 /// `int3`, behind which the processor is then.
 const BREAKPOINT_BYTES: usize = 1;
+/// How much of the budget may come in for one that leaves management to be traced: such a part.
+const LEAVING_PART: u64 = 8;
 /// What a program causes by itself, of which its tracer is to know.
 const CAUSED: [u32; 5] = [SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV];
 
@@ -50,6 +56,31 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Has a thread be traced, if it asked for that, before a call that sends a signal; gives what becomes of the call
+    /// where the process leaves management for that.
+    #[inline]
+    pub(super) fn be_traced_before(
+        &mut self,
+        thread: &mut Thread,
+        context: &mut Context,
+    ) -> Option<Outcome> {
+        if !thread.asks_to_be_traced || !sends_signal(context.registers.rax as u32) {
+            return None;
+        }
+        let stored_bytes = self.engine.cache.stored_pages() as u64 * PAGE_BYTES as u64;
+        let outcome = match stored_bytes <= self.control.settings.budget_bytes / LEAVING_PART {
+            true => self.leave_for(thread, context, EventKind::Traced),
+            false => Outcome::GoOn,
+        };
+        if matches!(outcome, Outcome::GoOn) {
+            thread.be_traced();
+            return None;
+        }
+        Some(outcome)
+    }
+}
+
 /// Whether the kernel has our handler for a signal for which the program has none, if that has asked to be traced.
 pub(super) fn may_be_handled(signal: u32, asked: &Action) -> bool {
     CAUSED.contains(&signal) && asked.handler == SIG_DFL
@@ -67,14 +98,6 @@ impl Thread {
         }
         self.be_traced();
         true
-    }
-
-    /// Has it be traced, if it asked for that, before a call that sends a signal.
-    #[inline]
-    pub(super) fn be_traced_before(&mut self, number: u32) {
-        if self.asks_to_be_traced && sends_signal(number) {
-            self.be_traced();
-        }
     }
 
     /// Has it be traced, if it asked for that, before the program at `path` is begun, if there is one; for

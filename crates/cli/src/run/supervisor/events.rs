@@ -50,7 +50,8 @@ fn ends_the_program(kind: EventKind) -> bool {
         | EventKind::HasRing
         | EventKind::Emulated
         | EventKind::NoMemoryFile
-        | EventKind::HasMachine => false,
+        | EventKind::HasMachine
+        | EventKind::Traced => false,
     }
 }
 
@@ -127,6 +128,10 @@ fn describe(kind: EventKind, event: &Event) -> String {
         EventKind::HasMachine => format!(
             "process {pid} is not managed and not counted in the budget: the kernel uses its memory \
              for a virtual machine that it has had since before the budget came near"
+        ),
+        EventKind::Traced => format!(
+            "process {pid} is not managed any more and not counted in the budget: it has asked to be traced \
+             (ptrace(2)), and stops itself"
         ),
         EventKind::AgentFailed if value == 0 => {
             format!("process {pid} was ended: the agent failed while it took it over")
