@@ -29,6 +29,8 @@ static pid_t fork_as(int is_raw) {
 static void lead(int is_raw, uint64_t tag) {
     leader = getpid();
     CHECK(signal(SIGUSR1, on_user) != SIG_ERR);
+    /* Who runs in a shell's background inherits that it is ignored. */
+    CHECK(signal(SIGINT, SIG_DFL) != SIG_ERR);
     char *own = pages_map(LEADER_PAGES), *childs = pages_map(CHILD_PAGES);
     pages_fill(own, LEADER_PAGES, tag);
     for (int i = 0; i < CHILDREN_MAX; i++) {
