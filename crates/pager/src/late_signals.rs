@@ -29,14 +29,15 @@ const SIGTSTP: u32 = 20;
 /// What a terminal, a shell or a service manager sends to a group.
 const GROUP_SIGNALS: [u32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
 
-/// The signals that were pending when a fork began to be prepared.
+/// The signals that were pending when a fork began to be prepared, of those that the program blocks: another one has
+/// come since it made the call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Earlier(Mask);
 
 impl Earlier {
-    /// Now.
-    pub(crate) fn look() -> Self {
-        Earlier(signal::pending())
+    /// Now, for a program that blocks `blocked`.
+    pub(crate) fn look(blocked: Mask) -> Self {
+        Earlier(signal::pending() & blocked)
     }
 
     fn late(self) -> Mask {

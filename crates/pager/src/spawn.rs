@@ -295,7 +295,7 @@ impl Process {
 
     /// A child with a copy of this memory. Gives what the call returns, in both.
     fn fork(&mut self, thread: &mut Thread, context: &mut Context, wanted: &Wanted) -> Outcome {
-        let earlier = Earlier::look();
+        let earlier = Earlier::look(context.mask);
         let registers = &context.registers;
         let mut arguments = registers.arguments();
         let mut args = [0usize; ARGS_WORDS];
