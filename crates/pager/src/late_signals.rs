@@ -50,13 +50,17 @@ impl Earlier {
         thread.forks_again
     }
 
-    /// Sends those that have come and are the child's, too, on to it.
-    pub(crate) fn send_on(self, process: &Process, child_pid: i32) {
+    /// Sends those that have come to `thread`'s process and are its child's, too, on to that.
+    pub(crate) fn send_on(self, process: &Process, thread: &Thread, child_pid: i32) {
         let late = self.late();
-        let ends =
-            |signal| signal != SIGTSTP && process.actions[signal as usize].handler == SIG_DFL;
+        // Those of one that only shares this memory are not known.
+        let knows_actions = !thread.has_other_actions(process);
+        let ends = |signal| {
+            let is_default = process.actions[signal as usize].handler == SIG_DFL;
+            signal != SIGTSTP && knows_actions && is_default
+        };
         let is_childs = |&signal: &u32| {
-            late & only(signal) != 0 && (ends(signal) || is_kernels(process.pid, signal))
+            late & only(signal) != 0 && (ends(signal) || is_kernels(thread.pid, signal))
         };
         let childs = GROUP_SIGNALS.into_iter().filter(is_childs);
         childs.for_each(|signal| signal::send(child_pid, signal));

@@ -327,8 +327,8 @@ impl Blocks for SwapFile {
 }
 
 /// Writes `data` to a file from `at` on. The limit of the program's files is ours too; its signal is not the program's
-/// concern. Of what crosses the limit the kernel would take a part, which may not be aligned as it has to be: that is no
-/// other error.
+/// concern. Of what crosses the limit the kernel would take a part, which may not be aligned as it has to be: that is
+/// no other error.
 fn within_limit<T>(
     at: u64,
     data: &[u8],
@@ -337,7 +337,7 @@ fn within_limit<T>(
     let mask = signal::set_mask(!0);
     let outcome = write();
     if outcome.as_ref().is_err_and(|error| *error == EFBIG) {
-        let _ = signal::take(SIGXFSZ);
+        signal::take(SIGXFSZ);
     }
     signal::set_mask(mask);
     outcome.map_err(|error| match error {

@@ -97,7 +97,7 @@ impl Process {
         let of_process = if thread.takes_for(self) { signals } else { 0 };
         let taken = thread.parked.take(signals).or_else(|| self.parked.take(of_process));
         if self.fd_signals != 0 && self.parked_for(thread) & self.fd_signals == 0 {
-            let _ = signal::take(CARRIER);
+            signal::take(CARRIER);
         }
         taken
     }

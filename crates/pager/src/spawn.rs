@@ -345,7 +345,7 @@ impl Process {
                 self.engine.cache.unshare_spilled();
             }
             child => {
-                earlier.send_on(self, child as i32);
+                earlier.send_on(self, thread, child as i32);
                 self.give_slot(child as i32);
             }
         }

@@ -191,7 +191,7 @@ impl Process {
             }
             wait_a_moment(&request.sending, 1);
         }
-        let _ = signal::take(signal::SIGURG);
+        signal::take(signal::SIGURG);
     }
 
     /// Has other processes of the run ask again.

@@ -216,8 +216,13 @@ impl Process {
 
     /// Whether what is swapped out fits RAM besides what is there.
     fn fits_memory(&mut self) -> bool {
-        let bytes = self.engine.cache.stored_pages() as u64 * PAGE_BYTES as u64;
+        let bytes = self.stored_bytes();
         bytes <= self.control.settings.budget_bytes || bytes <= process::free_memory_bytes() / 2
+    }
+
+    /// What is swapped out, in bytes.
+    pub(super) fn stored_bytes(&mut self) -> u64 {
+        self.engine.cache.stored_pages() as u64 * PAGE_BYTES as u64
     }
 
     /// Takes the process out of management. From here on the kernel serves its threads as if there had

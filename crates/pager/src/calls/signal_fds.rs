@@ -148,7 +148,7 @@ impl Process {
     /// Before another program begins, which has no use for the carrier.
     pub(crate) fn put_carrier_down(&mut self, context: &mut Context) {
         if self.fd_signals != 0 {
-            let _ = signal::take(CARRIER);
+            signal::take(CARRIER);
             context.mask &= !only(CARRIER);
         }
     }

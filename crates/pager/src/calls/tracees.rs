@@ -20,7 +20,7 @@ use zpager_sys::signal::{
     Action, Context, Info, Registers, SI_KERNEL, SIG_DFL, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP,
 };
 use zpager_sys::syscall::{checked, nr};
-use zpager_sys::{Errno, PAGE_BYTES, process};
+use zpager_sys::{Errno, process};
 use zpager_wire::EventKind;
 
 use super::Outcome;
@@ -54,9 +54,7 @@ impl Process {
         }
         Outcome::Done(0)
     }
-}
 
-impl Process {
     /// Has a thread be traced, if it asked for that, before a call that sends a signal; gives what becomes of the call
     /// where the process leaves management for that.
     #[inline]
@@ -68,8 +66,8 @@ impl Process {
         if !thread.asks_to_be_traced || !sends_signal(context.registers.rax as u32) {
             return None;
         }
-        let stored_bytes = self.engine.cache.stored_pages() as u64 * PAGE_BYTES as u64;
-        let outcome = match stored_bytes <= self.control.settings.budget_bytes / LEAVING_PART {
+        let outcome = match self.stored_bytes() <= self.control.settings.budget_bytes / LEAVING_PART
+        {
             true => self.leave_for(thread, context, EventKind::Traced),
             false => Outcome::GoOn,
         };
