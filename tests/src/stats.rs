@@ -88,6 +88,10 @@ pub struct StoreStats {
     pub writes: u64,
     /// Reads.
     pub reads: u64,
+    /// Reads that pointers foretold.
+    pub foretold_reads: u64,
+    /// Those whose page was wanted.
+    pub foretold_used_reads: u64,
     /// Pages that left as they were in the store already.
     pub clean_drops: u64,
     /// Pages written before their RAM was needed.

@@ -103,6 +103,7 @@ hazards! {
     half_done "half_done" 20;
     readers "readers" 20 in Disk;
     departures "departures" 24 in Disk;
+    pointers "pointers" 20 in Disk;
     beginners "beginners" 20;
     clean "clean" 16 in Disk;
     clones "clones" 20;

@@ -54,6 +54,7 @@ impl Process {
             + self.spare_bytes()
             + self.early.held_bytes()
             + self.flights.held_bytes()
+            + self.foretold.held_bytes()
             + self.departures.held_bytes()
             + if self.is_child { FIXED_BYTES_OF_CHILD } else { FIXED_BYTES }
     }
@@ -142,6 +143,7 @@ impl Process {
         }
         self.early.trim();
         self.flights.trim();
+        self.end_foretelling();
         self.departures.trim();
         self.engine.cache.trim_buffers(BUFFER_PAGES_MAX * PAGE_BYTES);
     }

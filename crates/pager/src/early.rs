@@ -142,6 +142,9 @@ impl Process {
     /// The read that a fault at `page` of `thread` begins with, where it begins with one.
     pub(crate) fn plan_read(&mut self, thread: &Thread, page: u64) -> Option<Pending> {
         let State::Spilled { .. } = self.engine.cache.index.get(page).state() else { return None };
+        if self.foretold.has(page) {
+            return None;
+        }
         let region = self.regions.find(page)?;
         // What the fault will expect of those to come is the same when it is served.
         let mut ahead = thread.ahead;

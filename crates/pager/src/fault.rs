@@ -134,7 +134,9 @@ impl Process {
             // The kernel dropped it behind our back: it reads as zeros.
             self.forget(page..page + 1);
         }
+        self.foretell(page);
         let (first, most) = match self.recorder {
+            None if self.foretold.has(page) => (page, 1),
             None => self.engine.window(&mut thread.ahead, page, region.pages()),
             Some(_) => (page, 1),
         };
@@ -201,15 +203,21 @@ impl Process {
         };
         let asked = ticks();
         let may_keep = keep == Keep::Copies && !self.is_guarded() && !departures::is_under_way();
+        let foretold = self.lend_foretold(page);
         let came = match self.engine.swap_in(page, incoming, may_keep) {
             Ok(came) => came,
             Err(lost) => self.end_for(lost, page),
         };
+        if let Some(at) = foretold {
+            self.end_foretold(at);
+        }
+        self.note_pointers(page, &incoming[..came.reads.pages]);
         let (counters, reads) = (&self.control.counters, came.reads);
         if came.is_from_store() {
             count(&counters.spilled_faults, 1);
-            let read_ticks = self.early.read_ticks();
-            self.engine.read_store(&came, ticks().wrapping_sub(asked) + read_ticks);
+            let read_ticks = ticks().wrapping_sub(asked) + self.early.read_ticks();
+            self.foretold.note_waited(read_ticks);
+            self.engine.read_store(&came, read_ticks + self.foretold.take_spent_ticks());
         } else {
             count(&counters.compressed_faults, 1);
         }

@@ -18,6 +18,7 @@ mod departures;
 mod early;
 mod fault;
 mod flights;
+mod foretold;
 mod guarded;
 mod hold;
 mod identity;

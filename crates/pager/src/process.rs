@@ -27,6 +27,7 @@ use crate::departures::{self, Departures};
 use crate::early::EarlyReads;
 use crate::fault::die;
 use crate::flights::{self, Flights};
+use crate::foretold::Foretold;
 use crate::identity;
 use crate::own::{Own, OwnStores};
 use crate::parked::Parked;
@@ -74,6 +75,7 @@ pub(crate) struct Process {
     pub(crate) engine: Engine<Own, OwnStores>,
     pub(crate) early: EarlyReads,
     pub(crate) flights: Flights,
+    pub(crate) foretold: Foretold,
     pub(crate) departures: Departures,
     pub(crate) threads: Threads,
     /// The run's shared pages.

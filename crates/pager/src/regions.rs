@@ -103,6 +103,12 @@ impl Regions {
         unsafe { core::slice::from_raw_parts_mut(self.space.base().cast(), REGIONS_MAX) }
     }
 
+    /// From the first managed page to the last.
+    pub(crate) fn span(&self) -> Pages {
+        let all = self.all();
+        all.first().zip(all.last()).map_or(0..0, |(first, last)| first.start..last.end)
+    }
+
     /// Managed pages.
     pub(crate) fn page_count(&self) -> u64 {
         self.pages

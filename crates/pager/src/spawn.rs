@@ -329,6 +329,7 @@ impl Process {
         // From here to the fork no page may leave or come.
         self.end_all_copies();
         self.flush_store();
+        self.settle_foretold();
         self.engine.cache.share_spilled();
         self.share_with_child();
         // SAFETY: without CLONE_VM the child has its own copy of everything, this stack included.
@@ -447,6 +448,7 @@ impl Process {
         self.engine.cache.become_copy();
         OneStore::become_copy();
         self.early.become_copy();
+        self.foretold.become_copy();
         self.flights.trim();
         self.departures.trim();
         self.incoming.release(0, self.incoming.bytes());

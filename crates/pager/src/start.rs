@@ -33,6 +33,7 @@ use crate::common::GivenFrames;
 use crate::departures::Departures;
 use crate::early::EarlyReads;
 use crate::flights::Flights;
+use crate::foretold::Foretold;
 use crate::hold::pages_of;
 use crate::identity;
 use crate::maps::{self, Kind, Line};
@@ -504,6 +505,7 @@ fn build(
         engine: Engine::new(cache, &design, sampler(settings.budget_bytes)?, settings.budget_bytes),
         early: EarlyReads::new(settings.budget_bytes)?,
         flights: Flights::new(settings.budget_bytes, design.codec)?,
+        foretold: Foretold::new(settings.budget_bytes, design.reads_by_pointers)?,
         departures: Departures::new(settings.budget_bytes, lift_pages, &coding)?,
         threads: Threads::new(hard_bytes / THREADS_PART)?,
         resident_pages: 0,

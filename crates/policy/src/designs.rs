@@ -244,6 +244,8 @@ pub struct Design {
     pub read_path: ReadPath,
     /// Most pages that come with one fault.
     pub read_ahead_pages: usize,
+    /// Whether pages of the store are read before they are wanted, where pointers lead to them.
+    pub reads_by_pointers: bool,
     /// What becomes of clean pages.
     pub clean_pages: CleanPages,
     /// Of the pool's share so much may hold pages that the store has not; what is older is written
@@ -287,6 +289,7 @@ fn cervera(settings: &Settings) -> Design {
         virtual_percent: Some(settings.number(Key::CerveraVirtual)),
         read_path: ReadPath::Alone,
         read_ahead_pages: 1,
+        reads_by_pointers: false,
         clean_pages: CleanPages::Compressed,
         write_ahead_percent: None,
     }
@@ -309,6 +312,7 @@ fn hp(settings: &Settings, budget_bytes: usize) -> Design {
         virtual_percent: None,
         read_path: ReadPath::Alone,
         read_ahead_pages: 1,
+        reads_by_pointers: false,
         clean_pages: CleanPages::Compressed,
         write_ahead_percent: None,
     }
@@ -335,6 +339,7 @@ fn castro(settings: &Settings) -> Design {
         virtual_percent: None,
         read_path: ReadPath::Alone,
         read_ahead_pages: 1,
+        reads_by_pointers: false,
         clean_pages: match settings.get(Key::CastroSwitch) {
             0 => CleanPages::Compressed,
             _ => CleanPages::Switched(evidence),
@@ -361,6 +366,7 @@ fn zswap(settings: &Settings, budget_bytes: usize) -> Design {
         virtual_percent: None,
         read_path: ReadPath::Alone,
         read_ahead_pages: 1,
+        reads_by_pointers: false,
         clean_pages: CleanPages::Compressed,
         write_ahead_percent: None,
     }
@@ -386,6 +392,7 @@ fn default(settings: &Settings) -> Design {
         virtual_percent: None,
         read_path: ReadPath::Ahead,
         read_ahead_pages: settings.number(Key::DefaultReadAhead),
+        reads_by_pointers: settings.get(Key::DefaultPointers) != 0,
         clean_pages: CleanPages::Kept,
         write_ahead_percent: match settings.get(Key::DefaultThreshold) {
             AUTO => None,

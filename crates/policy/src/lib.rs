@@ -18,6 +18,7 @@ mod give_way;
 mod limit;
 mod lists;
 mod parameters;
+mod pointers;
 mod promotion;
 mod recompression;
 mod repeats;
@@ -48,6 +49,7 @@ pub use lists::{Line, List, Lists, MOVES_MAX};
 pub use parameters::{
     AUTO, Key, Kind, OutOfRange, PARAMETERS, PARAMETERS_COUNT, Parameter, Settings,
 };
+pub use pointers::{Cursor, DEPTH, Pointers, SOURCES};
 pub use promotion::Promotion;
 pub use recompression::{Coded, Fetched, PageKind, Recompression, StoreCodec};
 pub use repeats::Repeats;

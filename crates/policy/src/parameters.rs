@@ -50,6 +50,7 @@ pub enum Key {
     DefaultCodec,
     DefaultSplit,
     DefaultReadAhead,
+    DefaultPointers,
     DefaultThreshold,
 }
 
@@ -139,7 +140,7 @@ const fn residents(key: Key, name: &'static str, source: &'static str) -> Parame
 }
 
 /// How many parameters there are.
-pub const PARAMETERS_COUNT: usize = 26;
+pub const PARAMETERS_COUNT: usize = 27;
 
 /// The table.
 pub static PARAMETERS: [Parameter; PARAMETERS_COUNT] = [
@@ -292,6 +293,14 @@ pub static PARAMETERS: [Parameter; PARAMETERS_COUNT] = [
         WINDOW_MAX as u64,
         "most pages that come with one fault",
         "mm/readahead.c of Linux",
+    ),
+    row(
+        Key::DefaultPointers,
+        "default.pointers",
+        Kind::Switch,
+        ON,
+        "read pages of the store to which pointers lead before they are wanted",
+        "after Cooksey and others 2002",
     ),
     auto(
         Key::DefaultThreshold,

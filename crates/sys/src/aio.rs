@@ -1,4 +1,4 @@
-//! One write or read that the kernel does while the thread goes on.
+//! Writes and reads that the kernel does while the thread goes on.
 //!
 //! Source: io_submit(2), include/uapi/linux/aio_abi.h. It goes on only where the file was opened
 //! with `O_DIRECT` and the transfer lies within its length; elsewhere the call waits for it. io_uring
@@ -29,7 +29,7 @@ const WRITE: u16 = 1;
 const NONE: usize = 0;
 /// None is to be had.
 const REFUSED: usize = usize::MAX;
-/// More than the ring of a context of one request takes, on up to a thousand processors.
+/// More than the ring of a context of few requests takes, on up to a thousand processors.
 const RING_BYTES_MAX: usize = 512 * 1024;
 /// `struct aio_ring` before its events, and one of these.
 const RING_HEAD_BYTES: usize = 32;
@@ -59,9 +59,11 @@ struct Request {
     event_fd: u32,
 }
 
+/// Behind the bytes of a request, in what comes back with its end, stands its number.
+const NUMBER_SHIFT: u32 = 32;
+
 /// `struct io_event`.
 #[repr(C)]
-#[derive(Default)]
 struct Event {
     data: u64,
     request: u64,
@@ -69,98 +71,43 @@ struct Event {
     more_result: i64,
 }
 
-/// Transfers of this address space, one at a time.
+impl Event {
+    const NONE: Event = Event { data: 0, request: 0, result: 0, more_result: 0 };
+
+    /// Whether all bytes of the request were transferred.
+    fn is_whole(&self) -> bool {
+        self.result == i64::from(self.data as u32)
+    }
+}
+
+/// A context of this address space, made when it is first wanted, and its ring.
 #[derive(Debug)]
-pub struct Transfers {
+struct Ring {
     context: AtomicUsize,
     /// Where rings are moved to.
     place: AtomicUsize,
-    /// For how long others that were waited for took in this address space.
-    waited_ticks: AtomicU64,
 }
 
-impl Transfers {
-    /// No context is made before the first transfer.
-    pub const fn new() -> Self {
-        Transfers {
-            context: AtomicUsize::new(NONE),
-            place: AtomicUsize::new(NONE),
-            waited_ticks: AtomicU64::new(0),
-        }
+impl Ring {
+    const fn new() -> Self {
+        Ring { context: AtomicUsize::new(NONE), place: AtomicUsize::new(NONE) }
     }
 
-    /// Whether it is worth its price that transfers go on: there is a context, or as much time was spent on others.
-    pub fn pays(&self) -> bool {
-        self.context.load(Relaxed) != NONE || self.waited_ticks.load(Relaxed) >= END_TICKS
-    }
-
-    /// A transfer that was made in another way, and waited for, took so long.
-    pub fn note_waited(&self, ticks: u64) {
-        self.waited_ticks.fetch_add(ticks, Relaxed);
+    fn is_made(&self) -> bool {
+        self.context.load(Relaxed) != NONE
     }
 
     /// In another address space: the context is not there.
-    pub fn forget(&self) {
+    fn forget(&self) {
         if self.context.load(Relaxed) != REFUSED {
             self.context.store(NONE, Relaxed);
         }
-        self.waited_ticks.store(0, Relaxed);
     }
 
-    /// Begins a write; true if it goes on, false if it is done.
-    ///
-    /// # Errors
-    /// The kernel's; nothing goes on, and some of the data may have been written.
-    ///
-    /// # Safety
-    /// No transfer goes on. Until this one is settled `data` stays where and as it is.
-    pub unsafe fn begin_write(&self, fd: Fd, offset: u64, data: &[u8]) -> Result<bool, Errno> {
-        let context = self.context()?;
-        // SAFETY: the kernel only reads the data.
-        unsafe { submit(context, WRITE, fd, offset, (data.as_ptr() as usize, data.len())) }?;
-        // What cannot be written at all is known by now.
-        match outcome(context, false) {
-            Err(EAGAIN) => Ok(true),
-            ended => ended.map(|()| false),
-        }
-    }
-
-    /// Begins to read the whole of `buffer`, which is to be settled.
-    ///
-    /// # Errors
-    /// The kernel's; nothing goes on.
-    ///
-    /// # Safety
-    /// No transfer goes on. Until this one is settled nobody else uses the buffer.
-    pub unsafe fn begin_read(&self, fd: Fd, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
-        let context = self.context()?;
-        // SAFETY: the kernel writes only within the buffer.
-        unsafe { submit(context, READ, fd, offset, (buffer.as_mut_ptr() as usize, buffer.len())) }
-    }
-
-    /// Waits for the transfer that goes on.
-    ///
-    /// # Errors
-    /// Why not all of it was done; `EIO` where the kernel does not say.
-    pub fn settle(&self) -> Result<(), Errno> {
-        outcome(self.context.load(Relaxed), true)
-    }
-
-    /// Whether the transfer that was begun, and is not settled, has ended, so that [`Transfers::settle`] does
-    /// not wait. Where the ring is not one that is known it says so, too.
-    pub fn has_ended(&self) -> bool {
-        let context = self.context.load(Relaxed);
-        if context == NONE || context == REFUSED {
-            return true;
-        }
-        // SAFETY: the ring begins at the context's address, with six words that the kernel writes.
-        let [_, _, head, tail, magic, _] = unsafe { (context as *const [u32; 6]).read_volatile() };
-        magic != RING_MAGIC || head != tail
-    }
-
-    fn context(&self) -> Result<usize, Errno> {
-        if self.context.load(Relaxed) == NONE {
-            self.context.store(self.make_context().unwrap_or(REFUSED), Relaxed);
+    /// The context, for at least so many requests at a time.
+    fn context(&self, requests: usize) -> Result<usize, Errno> {
+        if !self.is_made() {
+            self.context.store(self.make_context(requests).unwrap_or(REFUSED), Relaxed);
         }
         match self.context.load(Relaxed) {
             REFUSED => Err(EAGAIN),
@@ -168,13 +115,13 @@ impl Transfers {
         }
     }
 
-    fn make_context(&self) -> Result<usize, Errno> {
+    fn make_context(&self, requests: usize) -> Result<usize, Errno> {
         if self.place.load(Relaxed) == NONE {
             self.place.store(Mapping::reserve(RING_BYTES_MAX)?.start(), Relaxed);
         }
         let mut context = NONE;
         // SAFETY: the kernel maps memory of its own choice and writes one word.
-        unsafe { checked(nr::__NR_io_setup, [1, (&raw mut context) as usize]) }?;
+        unsafe { checked(nr::__NR_io_setup, [requests, (&raw mut context) as usize]) }?;
         // SAFETY: the ring begins at the context's address; its second word counts its events.
         let events = unsafe { (context as *const u32).add(1).read_volatile() };
         let bytes = RING_HEAD_BYTES + events as usize * EVENT_BYTES;
@@ -191,6 +138,159 @@ impl Transfers {
             let _ = unsafe { checked(nr::__NR_io_destroy, [context]) };
         })
     }
+
+    /// Whether a request has ended and was not asked for, so that asking does not wait. Where the ring is not one
+    /// that is known it says so, too.
+    fn has_events(&self) -> bool {
+        let context = self.context.load(Relaxed);
+        if context == NONE || context == REFUSED {
+            return true;
+        }
+        // SAFETY: the ring begins at the context's address, with six words that the kernel writes.
+        let [_, _, head, tail, magic, _] = unsafe { (context as *const [u32; 6]).read_volatile() };
+        magic != RING_MAGIC || head != tail
+    }
+}
+
+/// Transfers of this address space, one at a time.
+#[derive(Debug)]
+pub struct Transfers {
+    ring: Ring,
+    /// For how long others that were waited for took in this address space.
+    waited_ticks: AtomicU64,
+}
+
+impl Transfers {
+    /// No context is made before the first transfer.
+    pub const fn new() -> Self {
+        Transfers { ring: Ring::new(), waited_ticks: AtomicU64::new(0) }
+    }
+
+    /// Whether it is worth its price that transfers go on: there is a context, or as much time was spent on others.
+    pub fn pays(&self) -> bool {
+        self.ring.is_made() || self.waited_ticks.load(Relaxed) >= END_TICKS
+    }
+
+    /// A transfer that was made in another way, and waited for, took so long.
+    pub fn note_waited(&self, ticks: u64) {
+        self.waited_ticks.fetch_add(ticks, Relaxed);
+    }
+
+    /// In another address space: the context is not there.
+    pub fn forget(&self) {
+        self.ring.forget();
+        self.waited_ticks.store(0, Relaxed);
+    }
+
+    /// Begins a write; true if it goes on, false if it is done.
+    ///
+    /// # Errors
+    /// The kernel's; nothing goes on, and some of the data may have been written.
+    ///
+    /// # Safety
+    /// No transfer goes on. Until this one is settled `data` stays where and as it is.
+    pub unsafe fn begin_write(&self, fd: Fd, offset: u64, data: &[u8]) -> Result<bool, Errno> {
+        let context = self.ring.context(1)?;
+        let place = (data.as_ptr() as usize, data.len());
+        // SAFETY: the kernel only reads the data.
+        unsafe { submit(context, WRITE, 0, (fd, offset), place) }?;
+        // What cannot be written at all is known by now.
+        match outcome(context, false) {
+            Err(EAGAIN) => Ok(true),
+            ended => ended.map(|()| false),
+        }
+    }
+
+    /// Begins to read the whole of `buffer`, which is to be settled.
+    ///
+    /// # Errors
+    /// The kernel's; nothing goes on.
+    ///
+    /// # Safety
+    /// No transfer goes on. Until this one is settled nobody else uses the buffer.
+    pub unsafe fn begin_read(&self, fd: Fd, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        let context = self.ring.context(1)?;
+        let place = (buffer.as_mut_ptr() as usize, buffer.len());
+        // SAFETY: the kernel writes only within the buffer.
+        unsafe { submit(context, READ, 0, (fd, offset), place) }
+    }
+
+    /// Waits for the transfer that goes on.
+    ///
+    /// # Errors
+    /// Why not all of it was done; `EIO` where the kernel does not say.
+    pub fn settle(&self) -> Result<(), Errno> {
+        outcome(self.ring.context.load(Relaxed), true)
+    }
+
+    /// Whether the transfer that was begun, and is not settled, has ended, so that [`Transfers::settle`] does
+    /// not wait. Where the ring is not one that is known it says so, too.
+    pub fn has_ended(&self) -> bool {
+        self.ring.has_events()
+    }
+}
+
+/// Reads of this address space, up to `N` at a time, each known by a number.
+#[derive(Debug)]
+pub struct Reads<const N: usize> {
+    ring: Ring,
+}
+
+impl<const N: usize> Reads<N> {
+    /// No context is made before the first read.
+    pub const fn new() -> Self {
+        Reads { ring: Ring::new() }
+    }
+
+    /// In another address space: none of them goes on here.
+    pub fn forget(&self) {
+        self.ring.forget();
+    }
+
+    /// Begins to read the whole of `buffer`.
+    ///
+    /// # Errors
+    /// The kernel's; this read does not go on.
+    ///
+    /// # Safety
+    /// Fewer than `N` go on, none of this number. Until it was among those that have ended nobody else uses the
+    /// buffer.
+    pub unsafe fn begin(
+        &self,
+        number: u32,
+        (fd, offset): (Fd, u64),
+        buffer: &mut [u8],
+    ) -> Result<(), Errno> {
+        let context = self.ring.context(N)?;
+        let place = (buffer.as_mut_ptr() as usize, buffer.len());
+        // SAFETY: the kernel writes only within the buffer.
+        unsafe { submit(context, READ, number, (fd, offset), place) }
+    }
+
+    /// Whether some have ended that were not given yet, so that [`Reads::ended`] gives them without waiting.
+    pub fn have_ended(&self) -> bool {
+        self.ring.is_made() && self.ring.has_events()
+    }
+
+    /// Gives those that have ended since, by their numbers, and whether all was read. With `waits` it waits for one;
+    /// one goes on then.
+    ///
+    /// # Errors
+    /// The kernel's; what goes on is not known then.
+    pub fn ended(&self, waits: bool, mut each: impl FnMut(u32, bool)) -> Result<(), Errno> {
+        let mut events = [const { Event::NONE }; N];
+        let context = self.ring.context.load(Relaxed);
+        for event in get_events(context, waits, &mut events)? {
+            each((event.data >> NUMBER_SHIFT) as u32, event.is_whole());
+        }
+        Ok(())
+    }
+}
+
+impl<const N: usize> Default for Reads<N> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Default for Transfers {
@@ -206,12 +306,12 @@ impl Default for Transfers {
 unsafe fn submit(
     context: usize,
     operation: u16,
-    fd: Fd,
-    offset: u64,
+    number: u32,
+    (fd, offset): (Fd, u64),
     (address, bytes): (usize, usize),
 ) -> Result<(), Errno> {
     let request = Request {
-        data: bytes as u64,
+        data: u64::from(number) << NUMBER_SHIFT | bytes as u64,
         operation,
         fd: fd.0 as u32,
         buffer: address as u64,
@@ -224,21 +324,25 @@ unsafe fn submit(
     unsafe { checked(nr::__NR_io_submit, [context, 1, requests.as_ptr() as usize]) }.map(|_| ())
 }
 
-/// How the only transfer ended; `EAGAIN` if it has not and is not waited for.
-fn outcome(context: usize, waits: bool) -> Result<(), Errno> {
-    let mut event = Event::default();
-    let place = (&raw mut event) as usize;
-    // SAFETY: the kernel writes one event.
+/// Those of the context's requests that have ended, as many as there is room for; with `waits` at least one.
+fn get_events(context: usize, waits: bool, events: &mut [Event]) -> Result<&[Event], Errno> {
+    let (place, most) = (events.as_mut_ptr() as usize, events.len());
+    // SAFETY: the kernel writes at most so many events.
     let ask =
-        || unsafe { checked(nr::__NR_io_getevents, [context, usize::from(waits), 1, place, 0]) };
+        || unsafe { checked(nr::__NR_io_getevents, [context, usize::from(waits), most, place, 0]) };
     let mut answer = ask();
     while answer == Err(EINTR) {
         answer = ask();
     }
-    match answer? {
-        0 => Err(EAGAIN),
-        _ if event.result < 0 => Err(Errno(-event.result as i32)),
-        _ if event.result as u64 == event.data => Ok(()),
+    answer.map(|count| &events[..count])
+}
+
+/// How the only transfer ended; `EAGAIN` if it has not and is not waited for.
+fn outcome(context: usize, waits: bool) -> Result<(), Errno> {
+    match get_events(context, waits, &mut [Event::NONE])? {
+        [] => Err(EAGAIN),
+        [event, ..] if event.result < 0 => Err(Errno(-event.result as i32)),
+        [event, ..] if event.is_whole() => Ok(()),
         _ => Err(Errno(5)),
     }
 }
@@ -282,6 +386,45 @@ mod tests {
         // SAFETY: as above.
         unsafe { reads.begin_read(fd, 8192, &mut beyond) }.expect("begun");
         assert_eq!(reads.settle(), Err(Errno(5)), "the file ends before");
+    }
+
+    #[test]
+    fn reads_go_on_beside_each_other_and_are_told_by_their_numbers() {
+        let contents: std::vec::Vec<u8> = (0..64u32 << 10).map(|at| (at / 4096) as u8).collect();
+        let path = std::env::temp_dir().join(std::format!("zpager-reads-{}", std::process::id()));
+        std::fs::write(&path, &contents).expect("written");
+        let file = std::fs::File::open(&path).expect("there");
+        std::fs::remove_file(&path).expect("unlinked");
+        let (fd, reads) = (Fd(file.as_raw_fd()), Reads::<8>::new());
+        assert!(!reads.have_ended(), "there is none");
+        for turn in 0..20u64 {
+            let mut buffers = vec![[0xffu8; 4096]; 8];
+            let offset = |number: usize| (turn + 5 * number as u64) % 16 * 4096;
+            for (number, buffer) in buffers.iter_mut().enumerate() {
+                // SAFETY: all have ended before the buffers are looked at.
+                unsafe { reads.begin(number as u32, (fd, offset(number)), buffer) }.expect("begun");
+            }
+            let mut ended = 0u8;
+            while ended != 0xff {
+                let told = reads.ended(true, |number, is_whole| {
+                    assert!(is_whole && ended & 1 << number == 0);
+                    ended |= 1 << number;
+                });
+                told.expect("told");
+            }
+            assert!(!reads.have_ended());
+            for (number, buffer) in buffers.iter().enumerate() {
+                assert_eq!(buffer[..], contents[offset(number) as usize..][..4096]);
+            }
+        }
+        let mut beyond = [0; 4096];
+        // SAFETY: as above.
+        unsafe { reads.begin(3, (fd, 62 << 10), &mut beyond) }.expect("begun");
+        let told = reads.ended(true, |number, is_whole| assert_eq!((number, is_whole), (3, false)));
+        told.expect("told");
+        // SAFETY: nothing is read.
+        let begun = unsafe { reads.begin(0, (Fd(-1), 0), &mut beyond) };
+        assert_eq!(begun, Err(Errno(9)));
     }
 
     #[test]

@@ -50,6 +50,10 @@ pub struct Counters {
     pub store_writes: AtomicU64,
     /// Reads from the store.
     pub store_reads: AtomicU64,
+    /// Reads that were begun before their page was wanted, as a pointer led there; all of them are counted as reads.
+    pub foretold_reads: AtomicU64,
+    /// Those of them whose page was wanted.
+    pub foretold_used: AtomicU64,
     /// Highest length of the swap file.
     pub store_file_bytes: AtomicU64,
     /// Pages that left RAM for the store.

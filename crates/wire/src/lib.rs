@@ -162,7 +162,7 @@ impl Watching {
 }
 
 /// Words in which a design and its parameters travel.
-pub const DESIGN_WORDS: usize = 27;
+pub const DESIGN_WORDS: usize = 28;
 
 /// Stores of a run, at most.
 pub const STORES_MAX: usize = 8;
