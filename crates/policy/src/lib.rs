@@ -58,6 +58,6 @@ pub use sample::{SLOTS, Sample, Sampler};
 pub use seeks::{ReadTicks, Seeks};
 pub use shares::{Shares, Step};
 pub use size::Size;
-pub use split::{Prices, Split};
+pub use split::{Loss, Prices, Split};
 pub use switch::{DROPPED_MAX, Evidence, Switch, TERM};
 pub use tried::{Choice, Made, Trials, Tried};

@@ -12,7 +12,9 @@
 //! that is wanted so late that a pool smaller by the margin would have spilled it, or
 //! a larger one would have kept it, speaks for the pool with all of a fault. How late that
 //! is the pool's order tells: where pages are wanted at random few grow old, and the oldest
-//! sixteenth of them has much more than a sixteenth of the age of the oldest. A page that
+//! sixteenth of them has much more than a sixteenth of the age of the oldest. Of the pages in that
+//! margin resident memory would keep as many as fit it as they are: a pool whose pages hardly shrink loses hardly
+//! any ([`Loss`]). A page that
 //! does not shrink takes as much of the pool as of resident memory: wanted from the store,
 //! it speaks for resident memory, with what that fault cost. Each kind is weighed with what
 //! it was measured to cost, and the border moves a step to the better side.
@@ -109,6 +111,16 @@ pub struct Prices {
     pub pool_fault_ticks: u64,
     /// One of a page in the store, more than that.
     pub store_fault_ticks: u64,
+}
+
+/// What the pool would lose, were it smaller by [`Shares::margin_bytes`] and resident memory larger by as much, which
+/// keeps as many pages as it gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// How many pages have left since the one did that would be the pool's oldest then; `None` where that is not known.
+    pub next_age: Option<u64>,
+    /// The pages that would be lost, in percent of those that lie in the margin.
+    pub percent: u64,
 }
 
 /// The border between resident and compressed memory.
@@ -249,15 +261,13 @@ impl Split {
         !self.is_set && sampler.departures() >= self.moves_at
     }
 
-    /// Moves the border as the evidence says. `oldest` are pages that have been in the pool for longest, and
-    /// `next_age` how many have left since one did that would be among these, were the pool smaller by
-    /// [`Shares::margin_bytes`].
+    /// Moves the border as the evidence says. `oldest` are pages that have been in the pool for longest.
     pub fn move_border(
         &mut self,
         shares: &Shares,
         sampler: &Sampler<'_>,
         mut oldest: impl Iterator<Item = u64>,
-        next_age: Option<u64>,
+        loss: Loss,
     ) {
         let Evidence { pool_needs, pool_wants, .. } = self.evidence;
         let (store_fault_ticks, resident_worth) = (self.store_fault_ticks(), self.resident_worth());
@@ -266,6 +276,7 @@ impl Split {
             false => (self.quiet_terms + 1).min(QUIET_TERMS_MAX),
         };
         let unseen = unseen(shares, sampler) * QUIET_TERMS / (QUIET_TERMS + self.quiet_terms);
+        let unseen = unseen * loss.percent / 100;
         let pool_worth = (pool_needs.max(pool_wants) + unseen) * store_fault_ticks;
         if resident_worth > pool_worth + pool_worth / 4 {
             self.part = (self.part + PART_STEP).min(PART_MAX);
@@ -281,8 +292,8 @@ impl Split {
         self.resident_margin = (margin_bytes / PAGE_BYTES) as u64;
         let age = self.pool_age.unwrap_or(0);
         let even = u128::from(age) * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
-        let even = even.min(u128::from(age)) as u64;
-        self.pool_margin = next_age.map_or(even, |next_age| age.saturating_sub(next_age));
+        let even = even.min(u128::from(age)) as u64 * loss.percent / 100;
+        self.pool_margin = loss.next_age.map_or(even, |next_age| age.saturating_sub(next_age));
         let term = self.resident_pages / TERM_PART;
         self.moves_at = sampler.departures() + term.max(TERM_MIN);
     }
@@ -369,7 +380,7 @@ mod tests {
         (0..2000).for_each(|page| sampler.leaves(page));
         let needs = |next_age| {
             let mut split = Split::default();
-            split.move_border(&shares, &sampler, 0..2000, next_age);
+            split.move_border(&shares, &sampler, 0..2000, Loss { next_age, percent: 100 });
             (800..1000).for_each(|page| split.pool_fault(sampler.distance(page), 100));
             split.evidence.pool_needs
         };
@@ -396,8 +407,20 @@ mod tests {
         border_of((4 * MIB, 4 * MIB), missed, read_ticks)
     }
 
+    const ALL: Loss = Loss { next_age: None, percent: 100 };
+
     /// [`border_after`] of a process with such resident memory and such a pool.
     fn border_of(
+        shares: (usize, usize),
+        missed: impl Fn(u64) -> Option<From>,
+        read_ticks: u64,
+    ) -> i32 {
+        border_where(ALL, shares, missed, read_ticks)
+    }
+
+    /// [`border_of`] a process whose pool would lose so much.
+    fn border_where(
+        loss: Loss,
         (resident_bytes, pool_bytes): (usize, usize),
         missed: impl Fn(u64) -> Option<From>,
         read_ticks: u64,
@@ -409,7 +432,7 @@ mod tests {
         (0..2000).for_each(|page| sampler.leaves(page));
         split.spilled(64, 640);
         split.store_fault(None, false, read_ticks);
-        split.move_border(&shares, &sampler, 0..2000, None);
+        split.move_border(&shares, &sampler, 0..2000, loss);
         let before = split.part;
         for page in 0..2000 {
             let distance = sampler.distance(page);
@@ -419,7 +442,7 @@ mod tests {
                 Some(From::Store { is_raw }) => split.store_fault(distance, is_raw, read_ticks),
             }
         }
-        split.move_border(&shares, &sampler, 0..2000, None);
+        split.move_border(&shares, &sampler, 0..2000, loss);
         split.part.cast_signed() - before.cast_signed()
     }
 
@@ -476,6 +499,9 @@ mod tests {
         let missed_soon = |page| (page > 1500).then_some(From::Pool);
         assert_eq!(border_after(missed_soon, 300), STEP);
         assert_eq!(border_after(missed_soon, 100_000), -STEP);
+        // Of pages that hardly shrink resident memory would keep nearly all.
+        let loss = Loss { next_age: None, percent: 0 };
+        assert_eq!(border_where(loss, (4 * MIB, 4 * MIB), missed_soon, 100_000), STEP);
     }
 
     #[test]
@@ -492,7 +518,7 @@ mod tests {
             let before = split.part;
             for _ in 0..terms {
                 (1500..2000).for_each(|page| split.pool_fault(sampler.distance(page), 100));
-                split.move_border(&shares, &sampler, 0..2000, None);
+                split.move_border(&shares, &sampler, 0..2000, ALL);
             }
             split.part.cast_signed() - before.cast_signed()
         };

@@ -1,6 +1,7 @@
 //! Making room: what leaves next, a resident page or a compressed one.
 
-use zpager_policy::{Change, DensePool, List, Sampler, Shares, Size, Split, Step};
+use zpager_codec::PAGE_BYTES;
+use zpager_policy::{Change, DensePool, List, Loss, Sampler, Shares, Size, Split, Step};
 use zpager_pool::SpaceSource;
 use zpager_store::{Blocks, CLUSTER_BYTES};
 
@@ -61,9 +62,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
         let Size::Split(split) = &mut self.size else { return };
         let (pages, margin_bytes) = (self.cache.ordered_pages() as u128, shares.margin_bytes());
         let margin_pages = pages * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
+        // Resident memory would keep as many of them as it gets pages.
+        let lost_pages = margin_pages.saturating_sub((margin_bytes / PAGE_BYTES) as u128) as usize;
         let oldest = self.cache.oldest().take(OLDEST_MAX);
-        let next_age = age_but(&self.cache, &self.sampler, margin_pages as usize);
-        split.move_border(shares, &self.sampler, oldest, next_age);
+        let next_age = age_but(&self.cache, &self.sampler, lost_pages);
+        let percent = lost_pages as u64 * 100 / margin_pages.max(1) as u64;
+        split.move_border(shares, &self.sampler, oldest, Loss { next_age, percent });
     }
 
     /// Decides which codecs make bytes of pages from now on. Of the second one that stays as it is while
