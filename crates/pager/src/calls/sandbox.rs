@@ -260,6 +260,7 @@ impl Process {
             process::raise(number);
         }
         self.drop_spares(self.spare_pages);
+        self.end_foretelling();
         self.engine.cache.give_back_spilled();
         self.slot.has_noted.store(0, Relaxed);
         self.publish();
