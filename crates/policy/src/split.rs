@@ -8,7 +8,8 @@
 //! A page stays resident for about as many departures as there are resident pages,
 //! R, and is missed d departures after its own, so it is missed once in R + d. With
 //! a margin m of resident memory more it would be missed once in R + m + d: a fault
-//! served from the pool speaks for more resident memory with m / (R + m + d). A page
+//! speaks for more resident memory with m / (R + m + d) of what one costs that the pool serves. What a read
+//! costs more, which a page in the store is spared then, is that much less lost to the pool, see below. A page
 //! that is wanted so late that a pool smaller by the margin would have spilled it, or
 //! a larger one would have kept it, speaks for the pool with all of a fault. How late that
 //! is the pool's order tells: where pages are wanted at random few grow old, and the oldest
@@ -83,7 +84,7 @@ impl Mean {
 /// Faults on sampled pages that a move of the border would have changed, in parts of [`FAULT`].
 #[derive(Debug, Clone, Copy, Default)]
 struct Evidence {
-    /// Served from the pool; with more resident memory they would not have happened.
+    /// With more resident memory they would not have happened.
     resident_wants: u64,
     /// Served from the pool; with a smaller one they would have gone to the store.
     pool_needs: u64,
@@ -201,10 +202,12 @@ impl Split {
     /// (`is_raw`) or compressed.
     pub fn store_fault(&mut self, distance: Option<u64>, is_raw: bool, ticks: u64) {
         self.store_read.add(ticks);
+        let spared = distance.map_or(0, |distance| self.spared(distance));
         if is_raw {
-            self.evidence.raw_wants += distance.map_or(0, |distance| self.spared(distance));
+            self.evidence.raw_wants += spared;
             return;
         }
+        self.evidence.resident_wants += spared;
         let limit = self.pool_age.map(|age| age + self.pool_margin);
         let is_near = distance.zip(limit).is_some_and(|(distance, limit)| distance < limit);
         self.evidence.pool_wants += FAULT * u64::from(is_near);
@@ -460,6 +463,24 @@ mod tests {
         // Raw ones take as much of the pool: they should have stayed resident.
         assert_eq!(border_after(|_| None, 300), -STEP);
         assert_eq!(border_after(|page| from_store(page, true), 300), STEP);
+    }
+
+    #[test]
+    fn what_lies_in_the_store_would_stay_resident_as_well() {
+        let (resident_bytes, pool_bytes) = (4 * MIB, 4 * MIB);
+        let shares = Shares { resident_bytes, pool_bytes, has_store: true, ..Shares::default() };
+        let mut slots = vec![Sample::default(); SLOTS];
+        let mut sampler = Sampler::new(&mut slots, 1000);
+        (0..2000).for_each(|page| sampler.leaves(page));
+        let mut split = Split::default();
+        split.move_border(&shares, &sampler, 1000..2000, ALL);
+        // Too late for a larger pool, and for a larger resident memory by chance.
+        (0..600).for_each(|page| split.store_fault(sampler.distance(page), false, 300));
+        let Evidence { resident_wants, pool_wants, raw_wants, .. } = split.evidence;
+        let known = (0..600).filter(|page| sampler.distance(*page).is_some()).count() as u64;
+        let spared = |distance: u64| FAULT * 128 / (1024 + 128 + distance) * known;
+        assert!((spared(2000)..=spared(1400)).contains(&resident_wants) && known > 0);
+        assert_eq!((pool_wants, raw_wants), (0, 0));
     }
 
     #[test]

@@ -60,13 +60,12 @@ impl<M: SpaceSource + Copy, B: Blocks, C: Coder> Engine<M, B, C> {
 
     fn move_border(&mut self, shares: &Shares) {
         let Size::Split(split) = &mut self.size else { return };
-        let (pages, margin_bytes) = (self.cache.ordered_pages() as u128, shares.margin_bytes());
-        let margin_pages = pages * margin_bytes as u128 / shares.pool_bytes.max(1) as u128;
-        // Resident memory would keep as many of them as it gets pages.
-        let lost_pages = margin_pages.saturating_sub((margin_bytes / PAGE_BYTES) as u128) as usize;
+        let pages = self.cache.pooled_pages();
+        let (lost_pages, percent) = lost(pages, shares);
+        // The order has some that are not in the pool any more.
+        let skipped = in_proportion(lost_pages, self.cache.ordered_pages(), pages);
         let oldest = self.cache.oldest().take(OLDEST_MAX);
-        let next_age = age_but(&self.cache, &self.sampler, lost_pages);
-        let percent = lost_pages as u64 * 100 / margin_pages.max(1) as u64;
+        let next_age = age_but(&self.cache, &self.sampler, skipped);
         split.move_border(shares, &self.sampler, oldest, Loss { next_age, percent });
     }
 
@@ -267,6 +266,20 @@ fn set_surplus<M: SpaceSource + Copy, B: Blocks, C: Coder>(
     density.set_surplus(surplus, age_but(cache, sampler, surplus));
 }
 
+/// How many of the `pages` of a pool would be lost, were it smaller by a margin, and their part of the margin's, in percent.
+/// Resident memory would keep as many of them as it gets pages.
+fn lost(pages: usize, shares: &Shares) -> (usize, u64) {
+    let margin_bytes = shares.margin_bytes();
+    let margin_pages = in_proportion(pages, margin_bytes, shares.pool_bytes);
+    let lost_pages = margin_pages.saturating_sub(margin_bytes / PAGE_BYTES);
+    (lost_pages, lost_pages as u64 * 100 / margin_pages.max(1) as u64)
+}
+
+/// As much of `count` as `part` is of `all`.
+fn in_proportion(count: usize, part: usize, all: usize) -> usize {
+    (count as u128 * part as u128 / all.max(1) as u128) as usize
+}
+
 /// How many pages have left since the oldest of the pool did, without so many of the oldest; as far as the
 /// sample has it.
 fn age_but<M: SpaceSource + Copy, B: Blocks, C: Coder>(
@@ -275,4 +288,20 @@ fn age_but<M: SpaceSource + Copy, B: Blocks, C: Coder>(
     pages: usize,
 ) -> Option<u64> {
     cache.oldest_but(pages).take(OLDEST_MAX).find_map(|page| sampler.distance(page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hardly_shrinks_is_hardly_lost() {
+        let bytes = 1000 * PAGE_BYTES;
+        let shares = Shares { resident_bytes: bytes, pool_bytes: bytes, ..Shares::default() };
+        // The margin is an eighth of the pool: 125 pages' worth.
+        assert_eq!(lost(2000, &shares), (125, 50));
+        assert_eq!(lost(1120, &shares), (15, 10));
+        assert_eq!(lost(1000, &shares), (0, 0));
+        assert_eq!(lost(0, &shares), (0, 0));
+    }
 }
