@@ -450,6 +450,42 @@ fn threads_wait_for_the_server_at_the_same_time() {
     compare(&server, &[program, victims::seed()]);
 }
 
+/// The words of a victim that walks over tables of pointers.
+fn pointers_words() -> [String; 2] {
+    [victims::build("pointers", &[]).display().to_string(), victims::seed()]
+}
+
+#[test]
+fn pages_to_which_pointers_lead_are_asked_for_ahead_of_need() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let Stats { store, faults, .. } = compare(&server, &pointers_words());
+    assert!(store.foretold_used_reads * 3 > faults.spilled, "{store:?}, {faults:?}");
+    assert!(store.foretold_used_reads * 3 > store.foretold_reads * 2, "{store:?}");
+}
+
+/// What was asked for ahead of need comes from the mirror when it is wanted.
+#[test]
+fn a_server_that_is_killed_while_pages_are_foretold_is_not_waited_for() {
+    let Some(server) = Server::start(Listens::Socket, &[]) else { return };
+    let [program, seed] = pointers_words();
+    let free = Job::new(&program).argument(&seed).free().expect_success();
+    let mirror = places::scratch();
+    let directory = mirror.path().display().to_string();
+    let more = ["--store-timeout", "2", "--store-mirror", &directory];
+    let (outcome, stats) = thread::scope(|scope| {
+        scope.spawn(|| {
+            until("pages are on the server", || server.keys().len() > 50);
+            sleep(Duration::from_millis(500));
+            server.signal(Signal::KILL);
+        });
+        run(&server.address(), &more, &[program, seed])
+    });
+    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.report());
+    assert!(outcome.stdout == free.stdout, "{}", outcome.report());
+    let store = stats.expect("statistics").store;
+    assert!(store.remote_reads > 0 && store.remote_failures > 0, "{store:?}");
+}
+
 #[test]
 fn keys_are_the_runs_own_expire_and_are_gone_at_the_end() {
     let Some(server) = Server::start(Listens::Socket, &[]) else { return };

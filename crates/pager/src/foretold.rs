@@ -10,7 +10,8 @@
 //!
 //! Invariants: all of it is the holder's of the lock. A buffer whose read goes on is nobody's; where the kernel does
 //! not tell what goes on, none is used again. What was read is believed only while its cluster is of the same generation.
-//! None goes on across a fork.
+//! None goes on across a fork. What a server was asked for is taken before anything is asked of it again, as it takes
+//! room from others until then ([`crate::remote`]).
 //!
 //! Bad for: a disk that does one read at a time, to which a read that nobody wants is lost.
 
@@ -27,6 +28,7 @@ use zpager_sys::{Errno, PAGE_BYTES, process};
 use crate::account::count;
 use crate::own::OneStore;
 use crate::process::Process;
+use crate::remote::AskedPart;
 
 /// Reads that go on, or are waited for by nobody yet.
 const SLOTS: usize = 16;
@@ -57,9 +59,18 @@ struct Slot {
     turn: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+impl Slot {
+    fn goes_on(&self) -> bool {
+        matches!(self.state, SlotState::GoesOn | SlotState::Asked(_))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
 enum SlotState {
+    /// It is read from a file.
     GoesOn,
+    /// A server was asked for it.
+    Asked(AskedPart),
     Read,
     Failed,
 }
@@ -146,7 +157,7 @@ impl Foretold {
         let free = slots.iter().position(Option::is_none);
         free.or_else(|| {
             let ended = slots.iter().enumerate().filter_map(|(at, slot)| Some((at, (*slot)?)));
-            let ended = ended.filter(|(_, slot)| slot.state != SlotState::GoesOn);
+            let ended = ended.filter(|(_, slot)| !slot.goes_on());
             ended.min_by_key(|(_, slot)| slot.turn).map(|(at, _)| at)
         })
     }
@@ -174,18 +185,39 @@ impl Foretold {
         });
         if told.is_err() {
             // The kernel may write to the buffers for ever.
-            (self.slots_max, self.slots) = (0, [None; SLOTS]);
+            self.slots_max = 0;
+            let is_of_file = |slot: &Slot| matches!(slot.state, SlotState::GoesOn);
+            self.slots.iter_mut().for_each(|slot| *slot = slot.filter(|slot| !is_of_file(slot)));
         }
     }
 
-    fn goes_on(&self, at: usize) -> bool {
-        self.slots[at].is_some_and(|slot| slot.state == SlotState::GoesOn)
+    /// Takes what servers have answered.
+    fn take_answers(&mut self) {
+        for at in 0..SLOTS {
+            if let Some(Slot { state: SlotState::Asked(part), .. }) = self.slots[at]
+                && part.is_answered()
+            {
+                self.take(at, part);
+            }
+        }
+    }
+
+    /// Waits for what a server was asked for.
+    fn take(&mut self, at: usize, part: AskedPart) {
+        let Some(slot) = self.slots[at] else { return };
+        // SAFETY: nobody else uses the buffer of a slot that goes on.
+        let is_read = part.take(unsafe { &mut *self.buffer(at, slot.early.bytes()) });
+        let state = if is_read { SlotState::Read } else { SlotState::Failed };
+        self.slots[at] = Some(Slot { state, ..slot });
     }
 
     /// Waits until a read has ended.
     fn wait(&mut self, at: usize) {
+        if let Some(Slot { state: SlotState::Asked(part), .. }) = self.slots[at] {
+            return self.take(at, part);
+        }
         let began = ticks();
-        while self.goes_on(at) {
+        while self.slots[at].is_some_and(|slot| slot.goes_on()) {
             let is_late = ticks().wrapping_sub(began) > LOOK_TICKS_MAX;
             if is_late || READS.have_ended() {
                 self.note_ended(is_late);
@@ -260,7 +292,7 @@ impl Process {
         true
     }
 
-    /// Begins to read `page`, if it is in a file.
+    /// Begins to read `page`, if it is in a store and a slot is free or can be.
     fn read_foretold(&mut self, page: u64) {
         if self.foretold.find(page).is_some() {
             return;
@@ -270,23 +302,41 @@ impl Process {
             cache.plan_read(page, 1, SLOT_BYTES).filter(|early| early.bytes() <= SLOT_BYTES);
         let Some(early) = early else { return };
         let found = cache.store_blocks().and_then(|stores| stores.find(early.offset_bytes()));
-        let Some((OneStore::File(file), offset_bytes)) = found else { return };
-        let place = (file.fd, file.start_bytes + offset_bytes);
+        let Some((&store, offset_bytes)) = found else { return };
         if READS.have_ended() {
             self.foretold.note_ended(false);
         }
+        self.foretold.take_answers();
         let Some(at) = self.foretold.place() else { return };
         self.drop_foretold(at);
-        // SAFETY: no read goes on in this slot, and nobody has its buffer before `lend_foretold`.
-        let begun = unsafe {
-            let buffer = &mut *self.foretold.buffer(at, early.bytes());
-            READS.begin(at as u32, place, buffer)
-        };
-        if begun.is_ok() {
+        if let Some(state) = self.begin_foretold(at, (store, offset_bytes), early.bytes()) {
             let turn = self.foretold.turns;
             self.foretold.turns += 1;
-            self.foretold.slots[at] = Some(Slot { page, early, state: SlotState::GoesOn, turn });
+            self.foretold.slots[at] = Some(Slot { page, early, state, turn });
             count(&self.control.counters.foretold_reads, 1);
+        }
+    }
+
+    /// Begins to read so many bytes into a slot that is free.
+    fn begin_foretold(
+        &self,
+        at: usize,
+        (store, offset_bytes): (OneStore, u64),
+        bytes: usize,
+    ) -> Option<SlotState> {
+        match store {
+            OneStore::File(file) => {
+                let place = (file.fd, file.start_bytes + offset_bytes);
+                // SAFETY: no read goes on in this slot, and nobody has its buffer before `lend_foretold`.
+                let begun = unsafe {
+                    let buffer = &mut *self.foretold.buffer(at, bytes);
+                    READS.begin(at as u32, place, buffer)
+                };
+                begun.ok().map(|()| SlotState::GoesOn)
+            }
+            OneStore::Server(server) => {
+                server.remote.ask(offset_bytes, bytes).map(SlotState::Asked)
+            }
         }
     }
 
@@ -312,7 +362,7 @@ impl Process {
         let at = self.foretold.find(page)?;
         self.foretold.wait(at);
         let slot = self.foretold.slots[at]?;
-        if slot.state == SlotState::Failed {
+        if matches!(slot.state, SlotState::Failed) {
             self.drop_foretold(at);
             return None;
         }

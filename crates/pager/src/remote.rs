@@ -4,16 +4,16 @@
 //! server as long as the run's patience allows, since the page is lost otherwise.
 //!
 //! Invariant: a write is of the process whose memory this is, whichever of those that share it begins
-//! it, and whichever comes to ask how it ended.
+//! it, and whichever comes to ask how it ended; so is a read that was asked for ahead of need.
 //!
-//! Bad for: programs that wait for many pages one after the other, each of which takes the network's
-//! time to come.
+//! Bad for: programs that wait for many pages one after the other which nothing foretells, each of which takes the
+//! network's time to come.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use zpager_store::{Blocks, CLUSTER_BYTES, Errno};
 use zpager_sys::file::Fd;
-use zpager_wire::{Remote, Requests, Ticket};
+use zpager_wire::{Asked, Remote, Requests, Ticket};
 
 use crate::identity;
 
@@ -58,6 +58,33 @@ impl RemoteMemory {
     pub(crate) fn read_if_up(&self, offset_bytes: u64, data: &mut [u8]) -> Result<(), Errno> {
         let (cluster, start) = place(offset_bytes);
         errno(self.requests.read_if_up(identity::asking_pid(), cluster, start, data))
+    }
+
+    /// Begins to read so many bytes ahead of need; `None` where that would take something from others, or the server
+    /// does not answer.
+    pub(crate) fn ask(&self, offset_bytes: u64, bytes: usize) -> Option<AskedPart> {
+        let (cluster, start) = place(offset_bytes);
+        let asked = self.requests.begin_read(identity::run_pid(), cluster, start, bytes).ok()?;
+        Some(AskedPart { requests: self.requests, asked })
+    }
+}
+
+/// A part of a cluster that was asked for ahead of need. It takes room from others until it is taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AskedPart {
+    requests: Requests<'static>,
+    asked: Asked,
+}
+
+impl AskedPart {
+    /// Whether [`AskedPart::take`] would not wait.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.requests.is_answered(self.asked)
+    }
+
+    /// Waits for it, and puts it into a buffer of as many bytes; whether it came.
+    pub(crate) fn take(self, data: &mut [u8]) -> bool {
+        self.requests.end_read(self.asked, data).is_ok()
     }
 }
 

@@ -34,7 +34,7 @@ pub use kin::Kin;
 pub use large_calls::{Filling, LargeCalls, Question};
 pub use passed::{LINK, MAPS, PAGEMAP, PASSED_MAX, Pair, Passed};
 pub use processes::{ASKED, MAX_PROCESSES, ProcessSlot, Processes, Request, UNANSWERED, UNASKED};
-pub use remote::{Kind, Remote, RemoteCounts, Requests, Taken, Ticket};
+pub use remote::{Asked, Kind, Remote, RemoteCounts, Requests, Taken, Ticket};
 pub use ring::{Contents, Garbled, Message, Messages, RECORDED_CODECS_MAX, Ring, Sizes};
 
 /// First word of [`Control`].

@@ -23,8 +23,11 @@
 //!   DONE -> FREE             the agent has taken the outcome
 //!   FREE                     the agent has given the write up
 //! ```
+//! A read may be asked for ahead of need as well; it is of the process whose memory it is for, holds its slot until its
+//! answer is taken, and so is only begun while enough others are free.
+//!
 //! Slot and ticket of a write are of one owner, and whoever shares the owner's memory may ask how it
-//! ended; a read is of the process that waits for it.
+//! ended; any other read is of the process that waits for it.
 //! Invariants: each change is one atomic step on such a word, which also guards what it belongs to:
 //! only who has a slot in its present state touches its data. Nobody waits for anybody longer than
 //! [`Remote`]'s patience, but for a helper that is working. What a process that was killed leaves
@@ -48,7 +51,9 @@ use zpager_sys::{Errno, futex, process};
 use crate::MAX_PROCESSES;
 
 /// Requests that can be under way at the same time.
-const SLOTS: usize = 8;
+const SLOTS: usize = 16;
+/// So many stay free for who waits when others are asked for ahead of need.
+const WAITING_SLOTS: usize = 8;
 const PAGE_BYTES: usize = 4096;
 const BITS: usize = u64::BITS as usize;
 /// How long an agent sleeps until it looks for a free slot again.
@@ -228,6 +233,14 @@ impl Ticket {
     }
 }
 
+/// A read that goes on, or whose answer was not taken.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    owner: i32,
+    slot: usize,
+    bytes: usize,
+}
+
 /// A request that the helper works on.
 #[derive(Debug)]
 pub struct Taken {
@@ -362,10 +375,66 @@ impl<'a> Requests<'a> {
         let deadline_ns = self.deadline_ns();
         let waits = || is_patient || self.is_up(Kind::Read);
         let at = self.claim(pid, cluster, start, out.len(), deadline_ns, waits)?;
-        let slot = &self.remote.slots[at];
-        slot.is_patient.store(is_patient.into(), Relaxed);
+        self.remote.slots[at].is_patient.store(is_patient.into(), Relaxed);
         self.post(at, pid, Kind::Read);
-        self.wait(&slot.word, word_of(pid, DONE), deadline_ns, waits, || withdraw(slot, pid))?;
+        let asked = Asked { owner: pid, slot: at, bytes: out.len() };
+        self.take_answer(asked, deadline_ns, waits, || true, out)
+    }
+
+    /// Begins to read so many bytes of what `cluster` holds from `start` on, ahead of need: at once or not at all, and
+    /// not while others may want the slots.
+    ///
+    /// # Errors
+    /// `EAGAIN` where too few slots are free, `EHOSTDOWN` while the server does not answer.
+    pub fn begin_read(
+        &self,
+        owner: i32,
+        cluster: u32,
+        start: usize,
+        bytes: usize,
+    ) -> Result<Asked, Errno> {
+        let is_free = |slot: &&Slot| slot.word.load(Relaxed) == FREE;
+        if self.remote.slots.iter().filter(is_free).count() <= WAITING_SLOTS {
+            return Err(EAGAIN);
+        }
+        let slot = self.claim(owner, cluster, start, bytes, 0, || self.is_up(Kind::Read))?;
+        self.remote.slots[slot].is_patient.store(0, Relaxed);
+        self.post(slot, owner, Kind::Read);
+        Ok(Asked { owner, slot, bytes })
+    }
+
+    /// Whether a read has ended, so that [`Requests::end_read`] does not wait.
+    pub fn is_answered(&self, asked: Asked) -> bool {
+        let word = self.remote.slots[asked.slot].word.load(Acquire);
+        ![POSTED, TAKEN].map(|state| word_of(asked.owner, state)).contains(&word)
+    }
+
+    /// Waits for the answer to a read that was begun, no longer than the server answers, and takes it; `out` is as
+    /// long as was asked for.
+    ///
+    /// # Errors
+    /// As [`Requests::read`]; `EHOSTDOWN` as well where the owner is gone and its slot was freed.
+    pub fn end_read(&self, asked: Asked, out: &mut [u8]) -> Result<(), Errno> {
+        assert_eq!(out.len(), asked.bytes);
+        let word = &self.remote.slots[asked.slot].word;
+        let is_there = || word.load(Acquire) >> STATE_BITS == asked.owner.cast_unsigned();
+        let waits = || is_there() && self.is_up(Kind::Read);
+        self.take_answer(asked, self.deadline_ns(), waits, is_there, out)
+    }
+
+    /// Waits for the answer to a read, as long as `waits` and not beyond the deadline, and takes it, unless the slot
+    /// `is_there` no more.
+    fn take_answer(
+        &self,
+        Asked { owner, slot: at, .. }: Asked,
+        deadline_ns: u64,
+        waits: impl Fn() -> bool,
+        is_there: impl Fn() -> bool,
+        out: &mut [u8],
+    ) -> Result<(), Errno> {
+        let slot = &self.remote.slots[at];
+        let withdraw = || !is_there() || withdraw(slot, owner);
+        self.wait(&slot.word, word_of(owner, DONE), deadline_ns, waits, withdraw)?;
         let outcome = outcome_of(&slot.outcome);
         if outcome.is_ok() {
             // SAFETY: the slot is this caller's until it is freed; the length is as in `begin_write`.

@@ -88,6 +88,8 @@ impl Process {
             self.bury_children();
             self.name_heir();
             self.stop_answering();
+            // Nobody would take what a server was asked for.
+            self.settle_foretold();
             self.record_window();
         } else {
             self.name_heir_beside(thread.sharer);

@@ -311,13 +311,63 @@ fn what_the_dead_have_left_is_freed_and_nothing_else() {
     assert_eq!(requests.claim(8, 0, 0, PAGE_BYTES, 0, || true), Ok(2));
     requests.free_all_of(|pid| pid == 7);
     let words = requests.remote.slots.iter().map(|slot| slot.word.load(Relaxed));
-    let expected = [FREE, word_of(7, POSTED), word_of(8, CLAIMED), FREE, FREE, FREE, FREE, FREE];
+    let mut expected = [FREE; SLOTS];
+    (expected[1], expected[2]) = (word_of(7, POSTED), word_of(8, CLAIMED));
     assert_eq!(words.collect::<Vec<_>>(), expected);
     // The one of a write that the helper will end, and that of the living.
     let held: Vec<u32> = requests.remote.tickets.iter().map(|it| it.word.load(Relaxed)).collect();
     assert_eq!(held.iter().filter(|&&word| word != FREE).count(), 2);
     assert_eq!(held[never_posted as usize], FREE);
     assert!(held.contains(&word_of(7, CLAIMED)) && held.contains(&word_of(8, DONE)));
+}
+
+#[test]
+fn reads_ahead_of_need_leave_slots_to_those_who_wait() {
+    let whole = Whole::new(4, SECOND_NS);
+    let requests = whole.requests();
+    let server = Server::default();
+    let data = content(5, CLUSTER_BYTES);
+    server.lock().unwrap().insert(2, data.clone());
+    let mut asked = Vec::new();
+    while let Ok(one) = requests.begin_read(7, 2, PAGE_BYTES, 100 + asked.len()) {
+        asked.push(one);
+    }
+    assert_eq!(asked.len(), SLOTS - WAITING_SLOTS);
+    assert!(!requests.is_answered(asked[0]));
+    while answer_one(&requests, Kind::Read, &server) {}
+    for (at, one) in asked.into_iter().enumerate() {
+        assert!(requests.is_answered(one));
+        let mut out = vec![0; 100 + at];
+        assert_eq!(requests.end_read(one, &mut out), Ok(()));
+        assert_eq!(out, data[PAGE_BYTES..][..100 + at]);
+    }
+    assert!(requests.remote.slots.iter().all(|slot| slot.word.load(Relaxed) == FREE));
+    assert!(requests.begin_read(7, 2, PAGE_BYTES, CLUSTER_BYTES).is_err(), "beyond the cluster");
+    // Nobody waits for a server that does not answer.
+    let unanswered = requests.begin_read(7, 2, 0, 10).expect("begun");
+    requests.set_up(Kind::Read, false);
+    assert_eq!(requests.begin_read(7, 2, 0, 10).map(|_| ()), Err(EHOSTDOWN));
+    let began = futex::now_ns();
+    assert_eq!(requests.end_read(unanswered, &mut [0; 10]), Err(EHOSTDOWN));
+    assert!(futex::now_ns() - began < SECOND_NS);
+    assert!(requests.take(Kind::Read).is_none(), "withdrawn");
+}
+
+#[test]
+fn a_read_that_was_freed_is_not_waited_for() {
+    let whole = Whole::new(4, 30 * SECOND_NS);
+    let requests = whole.requests();
+    let server = Server::new([(1, content(1, CLUSTER_BYTES))].into());
+    let asked = requests.begin_read(7, 1, 0, 10).expect("begun");
+    assert!(answer_one(&requests, Kind::Read, &server));
+    requests.free_all_of(|pid| pid == 7);
+    assert!(requests.is_answered(asked));
+    let others = requests.claim(8, 1, 0, 10, 0, || true).expect("free");
+    assert_eq!(others, asked.slot);
+    let began = futex::now_ns();
+    assert_eq!(requests.end_read(asked, &mut [0; 10]), Err(EHOSTDOWN));
+    assert!(futex::now_ns() - began < SECOND_NS);
+    assert_eq!(requests.remote.slots[others].word.load(Relaxed), word_of(8, CLAIMED));
 }
 
 /// The owner is gone, and the helper has freed what it left.
