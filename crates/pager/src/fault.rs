@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use zpager_cache::{Lost, Run};
+use zpager_cache::{Came, Lost, Run};
 use zpager_sys::processor::ticks;
 use zpager_sys::signal::{self, Action};
 use zpager_sys::{Errno, PAGE_BYTES, process};
@@ -134,7 +134,7 @@ impl Process {
             // The kernel dropped it behind our back: it reads as zeros.
             self.forget(page..page + 1);
         }
-        self.foretell(page);
+        let next = self.foretell(page);
         let (first, most) = match self.recorder {
             None if self.foretold.has(page) => (page, 1),
             None => self.engine.window(&mut thread.ahead, page, region.pages()),
@@ -147,6 +147,7 @@ impl Process {
         if is_write {
             self.open_around(&region, page);
         }
+        self.bring_next(&next);
         self.trim_buffers();
         count(&self.control.counters.prefetched_pages, brought.saturating_sub(1));
         self.publish();
@@ -169,9 +170,15 @@ impl Process {
             self.make_room(pages);
             return self.bring_in_fresh(page, pages);
         }
-        let began = self.fault_began();
-        let way = self.make_way(page, pages);
-        self.bring_in_swapped(page, pages, (way, keep), began)
+        let came = self.bring_in_swapped(page, pages, keep);
+        let counters = &self.control.counters;
+        let faults = if came.is_from_store() {
+            &counters.spilled_faults
+        } else {
+            &counters.compressed_faults
+        };
+        count(faults, 1);
+        came.reads.pages
     }
 
     /// [`zpager_cache::Engine::fault_began`] of a fault for which room may have been made before.
@@ -186,14 +193,10 @@ impl Process {
         pages
     }
 
-    /// `began` is [`zpager_cache::Engine::fault_began`] of the fault.
-    fn bring_in_swapped(
-        &mut self,
-        page: u64,
-        pages: usize,
-        (way, keep): (Way, Keep),
-        began: u64,
-    ) -> usize {
+    /// Brings back pages from `page` on, which is in some tier, at most so many.
+    pub(crate) fn bring_in_swapped(&mut self, page: u64, pages: usize, keep: Keep) -> Came {
+        let began = self.fault_began();
+        let way = self.make_way(page, pages);
         let incoming = match way {
             Way::Spares => self.last_spares(pages),
             Way::Copy => {
@@ -214,12 +217,9 @@ impl Process {
         self.note_pointers(page, &incoming[..came.reads.pages]);
         let (counters, reads) = (&self.control.counters, came.reads);
         if came.is_from_store() {
-            count(&counters.spilled_faults, 1);
             let read_ticks = ticks().wrapping_sub(asked) + self.early.read_ticks();
             self.foretold.note_waited(read_ticks);
             self.engine.read_store(&came, read_ticks + self.foretold.take_spent_ticks());
-        } else {
-            count(&counters.compressed_faults, 1);
         }
         count(&counters.swapped_in_pages, reads.pages);
         count(&counters.shelved_pages, reads.shelved_pages);
@@ -233,7 +233,7 @@ impl Process {
         if !came.is_from_store() {
             self.engine.served(&came, began, ticks());
         }
-        reads.pages
+        came
     }
 
     /// Puts copies of the pages from `source` on in at `page`, as many as there are `heats`, and

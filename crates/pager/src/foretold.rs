@@ -3,7 +3,9 @@
 //! Who sorts records by a table of pointers to them, and has a quarter of the memory for that, waits for the disk at
 //! nearly each comparison. What it will want is in the table ([`zpager_policy::Pointers`]): the next pages are read
 //! into buffers before they are faulted on, several at a time. A fault takes what was read as if it had just come
-//! ([`zpager_store::Early`]); a page that is never wanted has cost a read, and no page of the program's memory.
+//! ([`zpager_store::Early`]); a page that is never wanted has cost a read, and no page of the program's memory. Where
+//! next to all that was foretold was wanted, the first of what is next comes in with the page that is faulted on, from the
+//! pool or from such a buffer; what follows it is left to a fault, which has the next ones come.
 //!
 //! Source: as of [`zpager_policy::Pointers`]; io_submit(2), as in [`zpager_sys::aio`]; the buffers as in
 //! [`crate::early`].
@@ -18,20 +20,21 @@
 use core::hint::spin_loop;
 
 use zpager_cache::State;
-use zpager_policy::{Cursor, DEPTH, Pointers};
+use zpager_policy::{Cursor, DEPTH, NEAREST, Pointers};
 use zpager_store::Early;
-use zpager_sys::aio::Reads;
+use zpager_sys::aio::{BEGUN_MAX, Read, Reads};
 use zpager_sys::mapping::Mapping;
 use zpager_sys::processor::ticks;
 use zpager_sys::{Errno, PAGE_BYTES, process};
 
 use crate::account::count;
+use crate::copies::Keep;
 use crate::own::OneStore;
 use crate::process::Process;
 use crate::remote::AskedPart;
 
 /// Reads that go on, or are waited for by nobody yet.
-const SLOTS: usize = 16;
+const SLOTS: usize = 32;
 /// With fewer there is nothing foretold.
 const SLOTS_MIN: usize = 4;
 /// A page that did not shrink, its head, and what lies before it in its first block.
@@ -45,6 +48,8 @@ const BUDGET_PART: u64 = 64;
 const WAITED_TICKS: u64 = 1 << 26;
 /// For how long a read that is wanted is looked at before the thread sleeps: some 20 us.
 const LOOK_TICKS_MAX: u64 = 1 << 16;
+
+const _: () = assert!(DEPTH <= BEGUN_MAX);
 
 /// This address space's reads.
 static READS: Reads<SLOTS> = Reads::new();
@@ -151,6 +156,15 @@ impl Foretold {
         self.is_used && self.find(page).is_some()
     }
 
+    /// Whether the read for `page` has ended, and well.
+    fn has_read(&mut self, page: u64) -> bool {
+        let Some(at) = self.find(page) else { return false };
+        if READS.have_ended() {
+            self.note_ended(false);
+        }
+        self.slots[at].is_some_and(|slot| matches!(slot.state, SlotState::Read))
+    }
+
     /// A slot that is free, or that of the oldest read which has ended and nobody wanted.
     fn place(&self) -> Option<usize> {
         let slots = &self.slots[..self.slots_max];
@@ -228,37 +242,81 @@ impl Foretold {
     }
 }
 
+/// The pages that are wanted next, in their order.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Next {
+    pages: [u64; NEAREST],
+    count: usize,
+}
+
 impl Process {
-    /// Has the pages read that are wanted after `page`, at which a fault is.
-    pub(crate) fn foretell(&mut self, page: u64) {
+    /// Has the pages read that are wanted after `page`, at which a fault is, and gives those that are wanted first, for
+    /// [`Process::bring_next`].
+    pub(crate) fn foretell(&mut self, page: u64) -> Next {
         if !self.foretold.is_due() || !self.begin_foretelling() {
-            return;
+            return Next::default();
         }
         let began = ticks();
         let is_spilled = matches!(self.engine.cache.index.get(page).state(), State::Spilled { .. });
+        let mut next = Next::default();
         if let Some(cursor) = self.foretold.pointers().want(page, is_spilled)
-            && let Some(lacking) = self.read_after(cursor)
+            && let Some(lacking) = self.read_after(cursor, &mut next)
             && self.look_into(lacking)
         {
-            self.read_after(cursor);
+            self.read_after(cursor, &mut next);
         }
         self.foretold.spent_ticks += ticks().wrapping_sub(began);
+        next
     }
 
-    /// Has the pages read that are wanted after this place; gives the page that is to be known for more.
-    fn read_after(&mut self, cursor: Cursor) -> Option<u64> {
+    /// Has the pages read that are wanted after this place, of which `next` has the first then; gives the page that is
+    /// to be known for more.
+    fn read_after(&mut self, cursor: Cursor, next: &mut Next) -> Option<u64> {
         let index = &self.engine.cache.index;
         let is_away = |page| {
             let entry = index.get(page);
             !entry.is_resident() && !entry.is_absent()
         };
-        let (mut told, mut count) = ([0; DEPTH], 0);
-        let lacking = self.foretold.pointers().foretell(cursor, is_away, |page| {
-            told[count] = page;
-            count += 1;
+        let (mut new, mut count) = ([0; DEPTH], 0);
+        *next = Next::default();
+        // Of two tables in turns neither is to take the other's slots.
+        let depth = self.foretold.slots_max / 2;
+        let lacking = self.foretold.pointers().foretell(cursor, depth, is_away, |page, is_new| {
+            if is_new {
+                new[count] = page;
+                count += 1;
+            }
+            if next.count < NEAREST {
+                next.pages[next.count] = page;
+                next.count += 1;
+            }
         });
-        told[..count].iter().for_each(|page| self.read_foretold(*page));
+        self.read_foretold(&new[..count]);
         lacking
+    }
+
+    /// Brings in those of the pages that are wanted next for which nothing is to be waited, where it is next to certain
+    /// that they are: each is a fault less, which the kernel takes 4 us for.
+    pub(crate) fn bring_next(&mut self, next: &Next) {
+        if next.count == 0 || !self.foretold.pointers().are_sure() {
+            return;
+        }
+        for &page in &next.pages[..next.count] {
+            if self.is_ready(page) {
+                self.foretold.pointers().came_ahead(page);
+                self.bring_in_swapped(page, 1, Keep::Copies);
+                count(&self.control.counters.prefetched_pages, 1);
+            }
+        }
+    }
+
+    /// Whether a page that is away can be had without waiting for it.
+    fn is_ready(&mut self, page: u64) -> bool {
+        match self.engine.cache.index.get(page).state() {
+            State::Absent | State::Resident { .. } | State::Clean { .. } => false,
+            State::SameFilled { .. } | State::Compressed { .. } => true,
+            State::Spilled { .. } => self.foretold.has_read(page),
+        }
     }
 
     /// Notes where a page leads that is there, and so does not come in; false where that was not possible.
@@ -292,52 +350,59 @@ impl Process {
         true
     }
 
-    /// Begins to read `page`, if it is in a store and a slot is free or can be.
-    fn read_foretold(&mut self, page: u64) {
-        if self.foretold.find(page).is_some() {
-            return;
-        }
-        let cache = &self.engine.cache;
-        let early =
-            cache.plan_read(page, 1, SLOT_BYTES).filter(|early| early.bytes() <= SLOT_BYTES);
-        let Some(early) = early else { return };
-        let found = cache.store_blocks().and_then(|stores| stores.find(early.offset_bytes()));
-        let Some((&store, offset_bytes)) = found else { return };
+    /// Begins to read those of the pages, at most [`DEPTH`], that are in a store, as far as slots are free or can be.
+    fn read_foretold(&mut self, pages: &[u64]) {
         if READS.have_ended() {
             self.foretold.note_ended(false);
         }
         self.foretold.take_answers();
-        let Some(at) = self.foretold.place() else { return };
-        self.drop_foretold(at);
-        if let Some(state) = self.begin_foretold(at, (store, offset_bytes), early.bytes()) {
-            let turn = self.foretold.turns;
-            self.foretold.turns += 1;
-            self.foretold.slots[at] = Some(Slot { page, early, state, turn });
-            count(&self.control.counters.foretold_reads, 1);
+        let (mut reads, mut planned) = ([Read::NONE; DEPTH], 0);
+        for &page in pages {
+            if let Some(read) = self.plan_foretold(page) {
+                reads[planned] = read;
+                planned += 1;
+            }
+        }
+        if planned > 0 {
+            // SAFETY: no read goes on in these slots, and nobody has their buffers before `lend_foretold`.
+            let begun = unsafe { READS.begin(&reads[..planned]) }.unwrap_or(0);
+            for read in &reads[begun..planned] {
+                self.foretold.slots[read.number as usize] = None;
+            }
+            count(&self.control.counters.foretold_reads, begun);
         }
     }
 
-    /// Begins to read so many bytes into a slot that is free.
-    fn begin_foretold(
-        &self,
-        at: usize,
-        (store, offset_bytes): (OneStore, u64),
-        bytes: usize,
-    ) -> Option<SlotState> {
-        match store {
+    /// Finds a slot for `page` if it is in a store, and asks the store for it, or gives how it is to be read.
+    fn plan_foretold(&mut self, page: u64) -> Option<Read> {
+        if self.foretold.find(page).is_some() {
+            return None;
+        }
+        let cache = &self.engine.cache;
+        let early = cache.plan_read(page, 1, SLOT_BYTES)?;
+        let bytes = early.bytes();
+        let (&store, offset) = cache.store_blocks()?.find(early.offset_bytes())?;
+        if bytes > SLOT_BYTES {
+            return None;
+        }
+        let at = self.foretold.place()?;
+        self.drop_foretold(at);
+        let turn = self.foretold.turns;
+        let (state, read) = match store {
             OneStore::File(file) => {
-                let place = (file.fd, file.start_bytes + offset_bytes);
-                // SAFETY: no read goes on in this slot, and nobody has its buffer before `lend_foretold`.
-                let begun = unsafe {
-                    let buffer = &mut *self.foretold.buffer(at, bytes);
-                    READS.begin(at as u32, place, buffer)
-                };
-                begun.ok().map(|()| SlotState::GoesOn)
+                let (number, buffer) = (at as u32, self.foretold.buffer(at, bytes));
+                let offset = file.start_bytes + offset;
+                (SlotState::GoesOn, Some(Read { number, fd: file.fd, offset, buffer }))
             }
             OneStore::Server(server) => {
-                server.remote.ask(offset_bytes, bytes).map(SlotState::Asked)
+                let asked = server.remote.ask(offset, bytes)?;
+                count(&self.control.counters.foretold_reads, 1);
+                (SlotState::Asked(asked), None)
             }
-        }
+        };
+        self.foretold.turns += 1;
+        self.foretold.slots[at] = Some(Slot { page, early, state, turn });
+        read
     }
 
     /// A read that has ended is of no use to anybody.

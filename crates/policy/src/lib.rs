@@ -49,7 +49,7 @@ pub use lists::{Line, List, Lists, MOVES_MAX};
 pub use parameters::{
     AUTO, Key, Kind, OutOfRange, PARAMETERS, PARAMETERS_COUNT, Parameter, Settings,
 };
-pub use pointers::{Cursor, DEPTH, Pointers, SOURCES};
+pub use pointers::{Cursor, DEPTH, NEAREST, Pointers, SOURCES};
 pub use promotion::Promotion;
 pub use recompression::{Coded, Fetched, PageKind, Recompression, StoreCodec};
 pub use repeats::Repeats;

@@ -5,7 +5,9 @@
 //! and hold pointers are remembered as the pages to which these lead ([`Source`]). A fault on one of them
 //! says where in its source the program is, and two of them in which direction it goes and how far its records lie
 //! apart, of which other words may lead elsewhere; the next of them that are not there are *awaited*. What is awaited and
-//! not wanted after all is counted, and as long as that is more than half, nothing is foretold.
+//! not wanted after all is counted, and as long as that is more than half, nothing is foretold. Where next to all of it
+//! is wanted, the nearest of them may come in before they are: those behind them, which are faulted on as before, tell
+//! whether the program still goes that way.
 //!
 //! Source: Cooksey, Jourdan and Grunwald, A Stateless, Content-Directed Data Prefetching Mechanism (ASPLOS 2002), where
 //! a word of a cache line that may be an address is one; there is no state but the line. The place in a source, and
@@ -23,8 +25,10 @@ pub const SOURCES: usize = 16;
 const PAGE_BYTES: usize = 4096;
 const PAGE_SHIFT: u32 = 12;
 const WORDS: usize = PAGE_BYTES / size_of::<u64>();
-/// Pages awaited of a source at a time.
-pub const DEPTH: usize = 6;
+/// Most pages awaited of a source at a time.
+pub const DEPTH: usize = 12;
+/// Of these, the nearest, which may come in before they are faulted on.
+pub const NEAREST: usize = 4;
 /// Of every so many words one is looked at first, and so many of these are to be pointers: not always the same one of a
 /// record's words.
 const SAMPLED: usize = 33;
@@ -36,10 +40,12 @@ const NEAR: u32 = 256;
 /// Places that are looked at for one fault.
 const LOOKED_MAX: usize = 256;
 /// Pages that are awaited; of more the first are forgotten.
-const AWAITED: usize = 32;
-/// Awaited pages before anything is learned of them, and after which what was learned counts half.
+const AWAITED: usize = 64;
+/// Pages that were awaited before anything is learned of them, and after which what was learned counts half.
 const TOLD_MIN: u32 = 24;
 const TOLD_MAX: u32 = 256;
+/// The part of them that may be awaited in vain where pages come in before they are wanted.
+const SURE_PART: u32 = 8;
 /// After so many faults on pages to which no source leads, one in so many looks for one.
 const STRAY_MAX: u32 = 64;
 const STRAY_EVERY: u32 = 8;
@@ -82,7 +88,7 @@ pub struct Pointers {
     next: u32,
     /// Faults in a row on pages to which no source leads.
     stray: u32,
-    /// Pages that were awaited lately, and those of them that were wanted.
+    /// Pages that were awaited and are no more, and those of them that were wanted.
     told: u32,
     came: u32,
     awaited: [Awaited; AWAITED],
@@ -127,14 +133,15 @@ impl Pointers {
         Some(found)
     }
 
-    /// Awaits the pages that are wanted next, `is_away` telling which are not there, and gives those of them that are
-    /// worth to be fetched to `each`, in their order. Gives the page that is to be known for more of them, where it is
-    /// not.
+    /// Awaits the pages that are wanted next, at most `depth`, `is_away` telling which are not there, and gives those of
+    /// them that are worth to be fetched to `each`, in their order, and whether they were not awaited before. Gives the
+    /// page that is to be known for more of them, where it is not.
     pub fn foretell(
         &mut self,
         cursor: Cursor,
+        depth: usize,
         is_away: impl Fn(u64) -> bool,
-        mut each: impl FnMut(u64),
+        mut each: impl FnMut(u64, bool),
     ) -> Option<u64> {
         let Cursor { mut source, mut at } = cursor;
         let Source { step, stride, .. } = self.sources[source];
@@ -155,11 +162,12 @@ impl Pointers {
                 continue;
             }
             last = page;
-            if self.await_page(page, source, at) && self.are_worth() {
-                each(page);
+            let is_new = self.await_page(page, source, at);
+            if self.are_worth() {
+                each(page, is_new);
             }
             awaited += 1;
-            if awaited == DEPTH {
+            if awaited >= depth.min(DEPTH) {
                 break;
             }
         }
@@ -169,6 +177,18 @@ impl Pointers {
     /// Whether more of what was awaited was wanted than not.
     fn are_worth(&self) -> bool {
         self.told >= TOLD_MIN && self.came * 2 > self.told
+    }
+
+    /// Whether next to all of what was awaited was wanted, so that the nearest may come in before they are.
+    pub fn are_sure(&self) -> bool {
+        self.told >= TOLD_MIN && (self.told - self.came) * SURE_PART <= self.told
+    }
+
+    /// A page that was awaited came in before it was wanted: whether it would have been is not known.
+    pub fn came_ahead(&mut self, page: u64) {
+        if let Some(awaited) = self.awaited.iter_mut().find(|awaited| awaited.page == page) {
+            awaited.page = 0;
+        }
     }
 
     /// The place that follows, in the next page where the source ends; that page, if it is no source.
@@ -198,7 +218,7 @@ impl Pointers {
         let awaited = self.awaited.iter_mut().find(|awaited| awaited.page == page && page != 0)?;
         let (source, at) = (awaited.source as usize, awaited.at as usize);
         awaited.page = 0;
-        self.came += 1;
+        self.tell(true);
         let is_there = self.sources[source].targets().get(at) == Some(&page);
         is_there.then_some(Cursor { source, at })
     }
@@ -209,14 +229,23 @@ impl Pointers {
             return false;
         }
         let next = self.next_awaited as usize % AWAITED;
-        self.awaited[next] = Awaited { page, source: source as u32, at: at as u32 };
+        let new = Awaited { page, source: source as u32, at: at as u32 };
+        let forgotten = core::mem::replace(&mut self.awaited[next], new);
         self.next_awaited = next as u32 + 1;
+        if forgotten.page != 0 {
+            self.tell(false);
+        }
+        true
+    }
+
+    /// A page that was awaited is no more: it was wanted, or forgotten.
+    fn tell(&mut self, was_wanted: bool) {
         self.told += 1;
+        self.came += u32::from(was_wanted);
         if self.told > TOLD_MAX {
             self.told /= 2;
             self.came /= 2;
         }
-        true
     }
 
     fn seek(&mut self, page: u64) -> Option<Cursor> {
@@ -364,9 +393,10 @@ mod tests {
             let Some(cursor) = self.pointers.want(page, true) else { return };
             self.pointers.foretell(
                 cursor,
+                DEPTH,
                 |_| true,
-                |page| {
-                    self.began += 1;
+                |page, is_new| {
+                    self.began += usize::from(is_new);
                     self.told.insert(page);
                 },
             );
@@ -434,9 +464,10 @@ mod tests {
                 let told = &mut program.told;
                 program.pointers.foretell(
                     cursor,
+                    DEPTH,
                     |page| !is_there(&page),
-                    |page| {
-                        assert!(!is_there(&page) && told.insert(page));
+                    |page, is_new| {
+                        assert!(!is_there(&page) && (told.insert(page) || !is_new));
                     },
                 );
             }
@@ -458,6 +489,50 @@ mod tests {
         }
         let Program { wanted, began, .. } = program;
         assert!(began * 20 < wanted, "{began} for {wanted}");
+    }
+
+    #[test]
+    fn the_nearest_come_ahead_as_long_as_the_program_goes_that_way() {
+        let mut random = random(6);
+        let tables = table(&mut random, 240);
+        let (in_order, elsewhere) = tables.split_at(40);
+        let mut pointers = new();
+        let (mut there, mut faults, mut came) = (BTreeSet::new(), 0, 0);
+        let mut visit = |page: u64, pointers: &mut Pointers| {
+            if there.remove(&page) {
+                return (faults, came);
+            }
+            faults += 1;
+            let Some(cursor) = pointers.want(page, true) else { return (faults, came) };
+            let mut next = Vec::new();
+            pointers.foretell(
+                cursor,
+                DEPTH,
+                |page| !there.contains(&page),
+                |page, _| next.push(page),
+            );
+            if pointers.are_sure() {
+                for page in next.into_iter().take(NEAREST) {
+                    pointers.came_ahead(page);
+                    came += usize::from(there.insert(page));
+                }
+            }
+            (faults, came)
+        };
+        let mut counts = (0, 0);
+        for (at, targets) in in_order.iter().enumerate() {
+            pointers.note(TABLE + at as u64, &page_of(record_words(targets)), &MANAGED);
+            targets.iter().for_each(|page| counts = visit(*page, &mut pointers));
+        }
+        let (faults, came_before) = counts;
+        assert!(faults * 4 < in_order.len() * WORDS / 4, "{faults}");
+        for (at, targets) in elsewhere.iter().enumerate() {
+            let number = TABLE + (in_order.len() + at) as u64;
+            pointers.note(number, &page_of(record_words(targets)), &MANAGED);
+            (0..64).for_each(|_| counts = visit(targets[random.usize(..WORDS / 4)], &mut pointers));
+        }
+        let in_vain = counts.1 - came_before;
+        assert!(in_vain < elsewhere.len() * 64 / 20, "{in_vain}");
     }
 
     #[test]
@@ -499,7 +574,12 @@ mod tests {
             for _ in 0..20 {
                 let page = words[random.usize(..WORDS)] >> random.u32(11..13);
                 if let Some(cursor) = pointers.want(page, random.bool()) {
-                    pointers.foretell(cursor, |page| page % 3 != 0, |page| assert!(page % 3 != 0));
+                    pointers.foretell(
+                        cursor,
+                        random.usize(..20),
+                        |page| page % 3 != 0,
+                        |page, _| assert!(page % 3 != 0),
+                    );
                 }
             }
         }

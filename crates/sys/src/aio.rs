@@ -41,9 +41,34 @@ const END_TICKS: u64 = 1 << 26;
 const EINTR: Errno = Errno(4);
 const EAGAIN: Errno = Errno(11);
 
+/// Most reads that are begun at once.
+pub const BEGUN_MAX: usize = 16;
+
+/// A read of the whole of a buffer that is to be begun.
+#[derive(Debug, Clone, Copy)]
+pub struct Read {
+    /// By which it is known.
+    pub number: u32,
+    /// The file, opened with `O_DIRECT`.
+    pub fd: Fd,
+    /// Where in the file.
+    pub offset: u64,
+    /// Where to.
+    pub buffer: *mut [u8],
+}
+
+impl Read {
+    /// None at all.
+    pub const NONE: Read = Read {
+        number: 0,
+        fd: Fd(-1),
+        offset: 0,
+        buffer: core::ptr::slice_from_raw_parts_mut(core::ptr::null_mut(), 0),
+    };
+}
+
 /// `struct iocb`, little-endian.
 #[repr(C)]
-#[derive(Default)]
 struct Request {
     data: u64,
     key: u32,
@@ -57,6 +82,36 @@ struct Request {
     reserved: u64,
     more_flags: u32,
     event_fd: u32,
+}
+
+impl Request {
+    const NONE: Request = Request {
+        data: 0,
+        key: 0,
+        flags: 0,
+        operation: READ,
+        priority: 0,
+        fd: 0,
+        buffer: 0,
+        bytes: 0,
+        offset: 0,
+        reserved: 0,
+        more_flags: 0,
+        event_fd: 0,
+    };
+
+    /// A transfer of these bytes.
+    fn new(operation: u16, number: u32, (fd, offset): (Fd, u64), buffer: *const [u8]) -> Self {
+        Request {
+            data: u64::from(number) << NUMBER_SHIFT | buffer.len() as u64,
+            operation,
+            fd: fd.0 as u32,
+            buffer: buffer.addr() as u64,
+            bytes: buffer.len() as u64,
+            offset: offset as i64,
+            ..Request::NONE
+        }
+    }
 }
 
 /// Behind the bytes of a request, in what comes back with its end, stands its number.
@@ -191,9 +246,8 @@ impl Transfers {
     /// No transfer goes on. Until this one is settled `data` stays where and as it is.
     pub unsafe fn begin_write(&self, fd: Fd, offset: u64, data: &[u8]) -> Result<bool, Errno> {
         let context = self.ring.context(1)?;
-        let place = (data.as_ptr() as usize, data.len());
         // SAFETY: the kernel only reads the data.
-        unsafe { submit(context, WRITE, 0, (fd, offset), place) }?;
+        unsafe { submit(context, &[Request::new(WRITE, 0, (fd, offset), data)]) }?;
         // What cannot be written at all is known by now.
         match outcome(context, false) {
             Err(EAGAIN) => Ok(true),
@@ -210,9 +264,8 @@ impl Transfers {
     /// No transfer goes on. Until this one is settled nobody else uses the buffer.
     pub unsafe fn begin_read(&self, fd: Fd, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
         let context = self.ring.context(1)?;
-        let place = (buffer.as_mut_ptr() as usize, buffer.len());
         // SAFETY: the kernel writes only within the buffer.
-        unsafe { submit(context, READ, 0, (fd, offset), place) }
+        unsafe { submit(context, &[Request::new(READ, 0, (fd, offset), buffer)]) }.map(|_| ())
     }
 
     /// Waits for the transfer that goes on.
@@ -247,24 +300,24 @@ impl<const N: usize> Reads<N> {
         self.ring.forget();
     }
 
-    /// Begins to read the whole of `buffer`.
+    /// Begins so many reads, at most [`BEGUN_MAX`], with one call, so that the disk is told of all of them at once
+    /// (include/linux/blkdev.h, `blk_plug`); gives how many of them go on, from the first on.
     ///
     /// # Errors
-    /// The kernel's; this read does not go on.
+    /// The kernel's, of the first; none goes on.
     ///
     /// # Safety
-    /// Fewer than `N` go on, none of this number. Until it was among those that have ended nobody else uses the
-    /// buffer.
-    pub unsafe fn begin(
-        &self,
-        number: u32,
-        (fd, offset): (Fd, u64),
-        buffer: &mut [u8],
-    ) -> Result<(), Errno> {
+    /// With these no more than `N` go on, each with a number of its own. Until one was among those that have ended
+    /// nobody else uses its buffer.
+    pub unsafe fn begin(&self, reads: &[Read]) -> Result<usize, Errno> {
         let context = self.ring.context(N)?;
-        let place = (buffer.as_mut_ptr() as usize, buffer.len());
-        // SAFETY: the kernel writes only within the buffer.
-        unsafe { submit(context, READ, number, (fd, offset), place) }
+        let mut requests = [const { Request::NONE }; BEGUN_MAX];
+        for (request, read) in requests.iter_mut().zip(reads) {
+            *request = Request::new(READ, read.number, (read.fd, read.offset), read.buffer);
+        }
+        let count = reads.len().min(BEGUN_MAX);
+        // SAFETY: the kernel writes only within the buffers.
+        unsafe { submit(context, &requests[..count]) }
     }
 
     /// Whether some have ended that were not given yet, so that [`Reads::ended`] gives them without waiting.
@@ -299,29 +352,18 @@ impl Default for Transfers {
     }
 }
 
-/// Has the kernel begin a transfer of the bytes at an address.
+/// Has the kernel begin some transfers, at most [`BEGUN_MAX`]; gives how many of them it has begun.
 ///
 /// # Safety
-/// It may do it there until it has ended.
-unsafe fn submit(
-    context: usize,
-    operation: u16,
-    number: u32,
-    (fd, offset): (Fd, u64),
-    (address, bytes): (usize, usize),
-) -> Result<(), Errno> {
-    let request = Request {
-        data: u64::from(number) << NUMBER_SHIFT | bytes as u64,
-        operation,
-        fd: fd.0 as u32,
-        buffer: address as u64,
-        bytes: bytes as u64,
-        offset: offset as i64,
-        ..Request::default()
-    };
-    let requests = [&raw const request];
-    // SAFETY: the kernel copies the request; the caller's promise.
-    unsafe { checked(nr::__NR_io_submit, [context, 1, requests.as_ptr() as usize]) }.map(|_| ())
+/// It may do each of them until that has ended.
+unsafe fn submit(context: usize, requests: &[Request]) -> Result<usize, Errno> {
+    let mut places = [core::ptr::null(); BEGUN_MAX];
+    for (place, request) in places.iter_mut().zip(requests) {
+        *place = core::ptr::from_ref(request);
+    }
+    let arguments = [context, requests.len(), places.as_ptr().addr()];
+    // SAFETY: the kernel copies the requests; the caller's promise.
+    unsafe { checked(nr::__NR_io_submit, arguments) }
 }
 
 /// Those of the context's requests that have ended, as many as there is room for; with `waits` at least one.
@@ -400,9 +442,17 @@ mod tests {
         for turn in 0..20u64 {
             let mut buffers = vec![[0xffu8; 4096]; 8];
             let offset = |number: usize| (turn + 5 * number as u64) % 16 * 4096;
-            for (number, buffer) in buffers.iter_mut().enumerate() {
+            let begin = |(number, buffer): (usize, &mut [u8; 4096])| Read {
+                number: number as u32,
+                fd,
+                offset: offset(number),
+                buffer: buffer as &mut [u8],
+            };
+            let wanted: std::vec::Vec<Read> = buffers.iter_mut().enumerate().map(begin).collect();
+            let (first, others) = wanted.split_at(turn as usize % 9);
+            for some in [first, others].into_iter().filter(|some| !some.is_empty()) {
                 // SAFETY: all have ended before the buffers are looked at.
-                unsafe { reads.begin(number as u32, (fd, offset(number)), buffer) }.expect("begun");
+                assert_eq!(unsafe { reads.begin(some) }, Ok(some.len()));
             }
             let mut ended = 0u8;
             while ended != 0xff {
@@ -417,14 +467,15 @@ mod tests {
                 assert_eq!(buffer[..], contents[offset(number) as usize..][..4096]);
             }
         }
-        let mut beyond = [0; 4096];
-        // SAFETY: as above.
-        unsafe { reads.begin(3, (fd, 62 << 10), &mut beyond) }.expect("begun");
+        let mut beyond = [0u8; 4096];
+        let beyond = Read { number: 3, fd, offset: 62 << 10, buffer: &raw mut beyond };
+        let closed = Read { fd: Fd(-1), ..beyond };
+        // SAFETY: as above; nothing is read from what is not open.
+        assert_eq!(unsafe { reads.begin(&[beyond, closed]) }, Ok(1));
         let told = reads.ended(true, |number, is_whole| assert_eq!((number, is_whole), (3, false)));
         told.expect("told");
         // SAFETY: nothing is read.
-        let begun = unsafe { reads.begin(0, (Fd(-1), 0), &mut beyond) };
-        assert_eq!(begun, Err(Errno(9)));
+        assert_eq!(unsafe { reads.begin(&[closed]) }, Err(Errno(9)));
     }
 
     #[test]
