@@ -44,10 +44,14 @@ static void on_signal(int signal) {
     handled++;
 }
 
-static uint64_t now_ns(void) {
+static uint64_t clock_ns(clockid_t clock) {
     struct timespec now;
-    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    CHECK(clock_gettime(clock, &now) == 0);
     return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static uint64_t now_ns(void) {
+    return clock_ns(CLOCK_MONOTONIC);
 }
 
 static void wait_in(enum way way) {
@@ -125,9 +129,13 @@ static void want_room_for_ever(pid_t pid) {
 static void *wait_beside(void *argument) {
     (void)argument;
     for (enum way way = 0; way < WAYS; way++) {
-        uint64_t from_ns = now_ns();
+        uint64_t from_ns = now_ns(), from_tick_ns = clock_ns(CLOCK_MONOTONIC_COARSE);
         wait_in(way);
-        CHECK(now_ns() - from_ns >= WAIT_NS);
+        int is_over = now_ns() - from_ns >= WAIT_NS;
+        /* The kernel counts a socket's time in ticks, which come late where the processor was away. */
+        if (way >= RECEIVE)
+            is_over |= clock_ns(CLOCK_MONOTONIC_COARSE) - from_tick_ns >= WAIT_NS;
+        CHECK(is_over);
     }
     return NULL;
 }

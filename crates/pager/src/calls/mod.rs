@@ -117,6 +117,9 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     if is_behind_trap && process.wait_again(thread, context) {
         return;
     }
+    if is_behind_trap && number == 0 {
+        thread.put_back_time();
+    }
     thread.temporary_mask = None;
     (thread.time_limit, thread.socket_until_ns) = (None, None);
     thread.disturbed = Disturbed::No;

@@ -121,6 +121,16 @@ fn is_passing_time([clock, flags, ..]: &[usize; 6]) -> bool {
     *flags as u32 & nr::TIMER_ABSTIME == 0 && clocks.contains(&(*clock as u32))
 }
 
+/// Where a call has its time that is told to put what is left of it there.
+pub(super) fn slept_in_place(number: u32, arguments: &[usize; 6]) -> Option<usize> {
+    let (asked, left) = match number {
+        nr::__NR_nanosleep => (arguments[0], arguments[1]),
+        nr::__NR_clock_nanosleep => (arguments[2], arguments[3]),
+        _ => return None,
+    };
+    (asked == left).then_some(asked)
+}
+
 /// Nanoseconds of a time that the kernel would take and that ends.
 fn nanoseconds([seconds, nanoseconds]: Time) -> Option<u64> {
     let whole = seconds.checked_mul(SECOND_NS).filter(|_| nanoseconds < SECOND_NS)?;
@@ -202,18 +212,13 @@ impl Thread {
         self.watched.is_some() && self.time_limit.is_some() && !has_mask
     }
 
-    /// What is left of its time was written over what a call was given, if it was told so.
-    fn put_back_time(&self) {
+    /// What is left of its time was written over what a call was given, if it was told so. So it was, too, where the
+    /// kernel began to end it for a signal which somebody else took then, and went on: it ends as if nothing had come.
+    pub(super) fn put_back_time(&self) {
         let (Some(limit), Some(before)) = (&self.time_limit, &self.watched) else { return };
-        let arguments = before.arguments();
-        let told = match self.call as u32 {
-            nr::__NR_nanosleep => (arguments[0], arguments[1]),
-            nr::__NR_clock_nanosleep => (arguments[2], arguments[3]),
-            _ => return,
-        };
-        if told.0 == told.1 {
-            // What the kernel has just written to can be written.
-            let _ = process::poke(told.0, &limit.asked);
+        if let Some(address) = slept_in_place(self.call as u32, &before.arguments()) {
+            // What the kernel writes to in a call is held until it has ended.
+            let _ = process::poke(address, &limit.asked);
         }
     }
 }
@@ -246,6 +251,20 @@ mod tests {
         ];
         for (number, arguments, expected) in cases {
             assert_eq!(place(number, &arguments), expected, "{number} {arguments:?}");
+        }
+    }
+
+    #[test]
+    fn who_sleeps_in_place_is_known() {
+        let cases = [
+            (nr::__NR_nanosleep, [ANY, ANY, 7, 8, 0, 0], Some(ANY)),
+            (nr::__NR_nanosleep, [ANY, 0, ANY, ANY, 0, 0], None),
+            (nr::__NR_clock_nanosleep, [7, 8, ANY, ANY, 0, 0], Some(ANY)),
+            (nr::__NR_clock_nanosleep, [ANY, ANY, ANY, 0, 0, 0], None),
+            (nr::__NR_poll, [ANY; 6], None),
+        ];
+        for (number, arguments, expected) in cases {
+            assert_eq!(slept_in_place(number, &arguments), expected, "{number} {arguments:?}");
         }
     }
 

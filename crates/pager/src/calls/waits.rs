@@ -17,7 +17,7 @@ use zpager_sys::syscall::nr;
 
 use super::Outcome;
 use super::sandbox::IS_LEAVING;
-use super::time_limits::{FUTEX_OPERATION, socket_limit_ns};
+use super::time_limits::{FUTEX_OPERATION, slept_in_place, socket_limit_ns};
 use crate::parked::CARRIER;
 use crate::process::Process;
 use crate::stubs;
@@ -67,10 +67,14 @@ impl Process {
     }
 
     /// A call without a mask of ours that may end by time. One that the kernel ends for a signal which somebody
-    /// else takes then ends in the trap, where relatives send such: it is to keep its time ([`Thread::keep_time`]).
+    /// else takes then ends in the trap, where relatives send such: it is to keep its time ([`Thread::keep_time`]), or
+    /// to have its memory show no such end.
     fn timed_call(&self, thread: &mut Thread, context: &mut Context) -> Outcome {
+        let number = context.registers.rax as u32;
+        let shows_ends = is_made_again(number)
+            || slept_in_place(number, &context.registers.arguments()).is_some();
         let ends_for_others = thread.time_limit.is_some()
-            && is_made_again(context.registers.rax as u32)
+            && shows_ends
             && self.control.processes.count() > 1
             && !IS_LEAVING.load(Relaxed)
             && !self.threads.is_alone(thread);
