@@ -69,6 +69,7 @@ impl Read {
 
 /// `struct iocb`, little-endian.
 #[repr(C)]
+#[derive(Default)]
 struct Request {
     data: u64,
     key: u32,
@@ -85,21 +86,6 @@ struct Request {
 }
 
 impl Request {
-    const NONE: Request = Request {
-        data: 0,
-        key: 0,
-        flags: 0,
-        operation: READ,
-        priority: 0,
-        fd: 0,
-        buffer: 0,
-        bytes: 0,
-        offset: 0,
-        reserved: 0,
-        more_flags: 0,
-        event_fd: 0,
-    };
-
     /// A transfer of these bytes.
     fn new(operation: u16, number: u32, (fd, offset): (Fd, u64), buffer: *const [u8]) -> Self {
         Request {
@@ -109,7 +95,7 @@ impl Request {
             buffer: buffer.addr() as u64,
             bytes: buffer.len() as u64,
             offset: offset as i64,
-            ..Request::NONE
+            ..Request::default()
         }
     }
 }
@@ -311,7 +297,7 @@ impl<const N: usize> Reads<N> {
     /// nobody else uses its buffer.
     pub unsafe fn begin(&self, reads: &[Read]) -> Result<usize, Errno> {
         let context = self.ring.context(N)?;
-        let mut requests = [const { Request::NONE }; BEGUN_MAX];
+        let mut requests: [Request; BEGUN_MAX] = Default::default();
         for (request, read) in requests.iter_mut().zip(reads) {
             *request = Request::new(READ, read.number, (read.fd, read.offset), read.buffer);
         }

@@ -117,11 +117,7 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
     if is_behind_trap && process.wait_again(thread, context) {
         return;
     }
-    if is_behind_trap && number == 0 {
-        thread.put_back_time();
-    }
-    thread.temporary_mask = None;
-    (thread.time_limit, thread.socket_until_ns) = (None, None);
+    (thread.temporary_mask, thread.socket_until_ns) = (None, None);
     thread.disturbed = Disturbed::No;
     if is_behind_trap {
         let is_ended = process.end_execution(thread, context)
@@ -133,6 +129,7 @@ pub(crate) fn dispatch(thread: &mut Thread, context: &mut Context) {
         }
         return;
     }
+    thread.time_limit = None;
     let outcome = match core::mem::take(&mut thread.begun_bytes) {
         0 => process.call(thread, context),
         done_bytes => process.go_on_with_pieces(thread, context, done_bytes),

@@ -164,8 +164,11 @@ impl Process {
     /// Whether the thread was in a call that ends in the trap for its registers' sake: they are
     /// the program's again, with the result.
     pub(crate) fn end_watched(&mut self, thread: &mut Thread, context: &mut Context) -> bool {
+        if context.registers.rax == 0 {
+            thread.put_back_time();
+        }
         let Some(before) = thread.watched.take() else { return false };
-        thread.waits_for = 0;
+        (thread.time_limit, thread.waits_for) = (None, 0);
         let registers = &context.registers;
         let (rax, eflags, fpstate) = (registers.rax, registers.eflags, registers.fpstate);
         context.registers = Registers { rax, eflags, fpstate, ..before };
